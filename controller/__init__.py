@@ -1,5 +1,5 @@
-"""The OpenFlow controller: its own process.
+"""The OpenFlow controller, a process of its own.
 
-Decisions are pure: `decide`, over `state`, `flows` and testbed.ocs. `conductor` carries them out; `app` and
-`switch` are the conversation with switches.
+Decisions are pure: `decide`, with `state`, `flows` and testbed.ocs. `conductor` carries them out; `app` and
+`switch` communicate with switches.
 """

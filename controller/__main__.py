@@ -24,26 +24,26 @@ from testbed.errors import HostError, TestbedError
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 
-PRIORITY = -10  # of this process: what it does is short, and all circuits wait for it
+PRIORITY = -10  # nice value: its work is short, and all circuits wait for it
 SWITCH_INTERVAL_S = 0.0005  # its threads mostly wait for each other's messages
 
 
 def _let_be() -> None:
-    """Collects garbage from now on, but looks no more through what is there already, which stays: that took
-    40 to 60 ms at 64 units of 4 hosts, for which circuits waited.
+    """Turn garbage collection on, but exempt the existing objects: collecting them took 40 to 60 ms at 64
+    units of 4 hosts, while circuits waited.
     """
     gc.freeze()
     gc.enable()
 
 
 def _give_up() -> None:
-    """Ends the process at once, for whoever started it to start it again."""
+    """End the process at once, so that its starter restarts it."""
     print("controller: the process that turns optical ports is lost", file=sys.stderr, flush=True)
     os._exit(1)
 
 
 def main(argv: list[str]) -> int:
-    """Serves until told to end."""
+    """Serve until told to end."""
     parser = argparse.ArgumentParser(prog="python -m controller", description=__doc__)
     parser.add_argument("--topology", type=Path, required=True, help="JSON file that the daemon wrote")
     parser.add_argument("--socket", type=Path, required=True, help="unix socket to serve requests on")
@@ -91,7 +91,7 @@ def main(argv: list[str]) -> int:
         )
         plane = MixedPlane(FastPath(pinned, Turner(pinned, _give_up)), routers(topology))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    with contextlib.suppress(PermissionError):  # where that is not allowed, a busy machine makes it late
+    with contextlib.suppress(PermissionError):  # if not allowed, a busy machine may delay it
         os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
     gc.disable()
     management: Management | None = None
@@ -119,7 +119,7 @@ def main(argv: list[str]) -> int:
         ended.wait()
         conductor.finish()
     logging.shutdown()
-    os._exit(0)  # os-ken's threads sit in recv and accept and would be waited for
+    os._exit(0)  # skip waiting for os-ken's threads, which block in recv and accept
 
 
 if __name__ == "__main__":

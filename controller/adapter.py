@@ -1,7 +1,7 @@
 """The Ryu application API: from ryu itself in an environment that has it, else from os-ken, its maintained
 continuation.
 
-An environment has one of the two (scripts/install_ryu.py); `LIBRARY` says which, and no other module asks.
+An environment has one of the two (scripts/install_ryu.py); `LIBRARY` names it, and no other module checks.
 """
 
 from __future__ import annotations
@@ -18,5 +18,5 @@ LIBRARY = API.library
 
 
 def library() -> str:
-    """The library that runs, and its version, `os-ken 4.2.2`."""
+    """Return the running library and its version, `os-ken 4.2.2`."""
     return f"{LIBRARY} {version(LIBRARY)}"

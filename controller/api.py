@@ -1,5 +1,5 @@
-"""The controller's requests, as docs/interfaces.md lists them. Turns JSON into calls of `Conductor` and
-back.
+"""The controller's requests, as docs/interfaces.md lists them: convert JSON to calls of `Conductor`, and
+results to JSON.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from testbed.ocs.timetable import as_data, parse
 from testbed.topology.addresses import CORE_BRIDGE, CORE_DPID, OXC_DPID, Dpid, tor_name, tor_named
 from testbed.topology.units import Unit, UnitPair, unit_named
 
-LASTING = ("turned",)  # the request that waits for a change
+LASTING = ("turned",)  # this request waits for a change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Request:
-    """A request as it came: the operation, and the arguments of all operations, which nothing has checked."""
+    """A request as received: the operation, and the arguments of all operations, unchecked."""
 
     op: str
     after: object = 0
@@ -38,7 +38,7 @@ class _Request:
 
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> _Request:
-        """Return the request that JSON has; what no operation reads is passed over."""
+        """Read a request from JSON data; unknown keys are ignored."""
         return cls(**{name: data[name] for name in _ARGUMENTS if name in data})
 
 
@@ -110,7 +110,9 @@ class Api:
         }
 
     def _light(self) -> object:
-        """Return what the network over a job's time is made of (testbed/telemetry/network.py)."""
+        """Return the data from which the network during a job is reconstructed
+        (testbed/telemetry/network.py).
+        """
         runs = [
             {"schedule": as_data(run.table), "began_ns": run.began_ns, "ended_ns": run.ended_ns}
             for run in self._conductor.timetables()

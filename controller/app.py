@@ -1,4 +1,4 @@
-"""The OpenFlow application: switch events in, calls of `Conductor` out. No decision is made here."""
+"""The OpenFlow application: turns switch events into calls of `Conductor`. Makes no decisions."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Application: Any = API.application
 
 
 class SwitchesApp(Application):
-    """Hands switches to the conductor. `conductor` is set before the application is made, and `management`
-    of the optical switch, whose changes may be large.
+    """Passes switches to the conductor. Set `conductor` before making the application, and `management` for
+    the optical switch, whose changes may be large.
     """
 
     OFP_VERSIONS = (API.protocol.OFP_VERSION,)
@@ -34,7 +34,9 @@ class SwitchesApp(Application):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._switches: dict[Any, Switch] = {}  # by connection: a switch may be back before its last one ends
+        self._switches: dict[
+            Any, Switch
+        ] = {}  # by connection: a switch may reconnect before its old connection ends
 
     @on(API.events.EventOFPStateChange, [MAIN, DEAD])
     def on_state(self, event: Any) -> None:
@@ -42,9 +44,9 @@ class SwitchesApp(Application):
         if event.state == MAIN:
             management = self.management if datapath.id == OXC_DPID else None
             if management:
-                management.close()  # whoever comes may be another process than before
+                management.close()  # the switch may be another process than before
             switch = self._switches[datapath] = Switch(datapath, management)
-            # not on this thread: it brings the replies that `connected` waits for
+            # on another thread: this one delivers the replies for which `connected` waits
             threading.Thread(
                 target=self._connected, args=(switch,), name=f"switch-{datapath.id:#x}", daemon=True
             ).start()
@@ -86,5 +88,5 @@ class SwitchesApp(Application):
         try:
             self.conductor.connected(switch)
         except TestbedError as error:
-            # `ready` stays false, and says so to whoever waits
+            # `ready` stays false, and `lacks` gives the reason
             LOG.error("switch %#x: %s", switch.dpid, error)

@@ -1,7 +1,7 @@
-"""Carries out what `controller.decide` decides, at the switches and the fast path, one thing at a time.
+"""Carry out the decisions of `controller.decide`, at the switches and the fast path, one errand at a time.
 
-No decision is made here: an event and the time go to `decide`, the tasks that come back are carried out in
-their order, and each one's answer is the next event.
+No decision is made here: an event and the time go to `decide`; the tasks that it returns are carried out in
+order, and each one's answer is the next event.
 """
 
 from __future__ import annotations
@@ -72,14 +72,16 @@ from testbed.topology.units import UnitPair
 LOG = logging.getLogger("controller")
 LIGHT_TIMEOUT_NS = 5_000_000_000
 FINISH_TIMEOUT_S = 5.0
-START_LEAD_NS = 5_000_000  # from a timetable's last word to its start
+START_LEAD_NS = 5_000_000  # from writing the end of a timetable to its start
 TURN_WAIT_S = 30.0
-OVERDUE_S = 1.0  # from a switch's failure until it is tried again
-TOLD_AT_ONCE = 16  # ToRs: most of what each takes is waiting for it
+OVERDUE_S = 1.0  # interval of retries after a switch's failure
+TOLD_AT_ONCE = 16  # ToRs in parallel: each mostly waits for replies
 
 
 class Conductor:
-    """Has all switches of a testbed do what is decided. Thread-safe: one event's consequences at a time."""
+    """Carries out what is decided at all switches of a testbed. Thread-safe: one event is processed at a
+    time.
+    """
 
     def __init__(
         self,
@@ -89,14 +91,15 @@ class Conductor:
         when_ready: Callable[[], None] | None = None,
         model: Model | None = None,
     ) -> None:
-        """`when_ready` is called once, when all switches hold what they should for the first time. `model`
-        says how long changes are dark; None: the topology's, in this process.
+        """Begin with the history, and with the circuits and timetable that the fast path holds. `when_ready`
+        is called once, when all switches first hold what they should. `model` determines dark times; None:
+        the topology's, in this process.
         """
         self._when_ready = when_ready
         self._topology, self._plane, self._history = topology, plane, History(history)
         self._planes = topology.planes
         self._switches: dict[Dpid, Switch] = {}
-        self._arrived: dict[Dpid, Switch] = {}  # these have connected, and nobody has seen to them
+        self._arrived: dict[Dpid, Switch] = {}  # connected, and not processed yet
         self._state = begin(topology, plane is not None, self._history.read())
         self._model = model or model_for(topology, None)
         self._busy, self._deciding = threading.Lock(), threading.RLock()
@@ -113,14 +116,14 @@ class Conductor:
 
     @property
     def state(self) -> State:
-        """Return all that is known and decided now."""
+        """The current state: everything known and decided."""
         return self._state
 
-    # ---- what happens ----
+    # ---- events ----
 
     def begin(self) -> None:
-        """Sets what depends on no switch to connect: routes of ToRs without OpenFlow, where there are no
-        circuits to wait for.
+        """Set what needs no switch to connect: the routes of ToRs without OpenFlow, if there are no circuits
+        to wait for.
 
         One that fails is `unsettled`.
         """
@@ -130,10 +133,10 @@ class Conductor:
             LOG.error("%s", error)
 
     def connected(self, switch: Switch) -> None:
-        """Brings a switch that is there to what it should hold. What it holds already stays, and its circuits
-        are taken over. Those that come while something else is going on are brought there side by side, by
-        whoever is next: one after the other, 250 of them took 13 s. TestbedError if its connection ended
-        meanwhile, or for whatever failed of those that this call saw to.
+        """Bring a connected switch to the flows that it should hold. Matching flows stay, and its circuits
+        are taken over. Switches that connect during another errand are processed in parallel by the next
+        caller: one after the other, 250 of them took 13 s. TestbedError if its connection ended meanwhile, or
+        for any failure among the switches that this call processed.
         """
         failure: TestbedError | None = None
         with self._deciding:
@@ -150,10 +153,10 @@ class Conductor:
             raise TestbedError(f"set switch {switch.dpid:#x}: it disconnected")
 
     def _take_in(self) -> tuple[Task | End, ...]:
-        """Decides what the switches that have come need, the optical one first, on its own; nothing if none
-        has.
+        """Decide what the newly connected switches need, the optical one first, by itself; () if there are
+        none.
         """
-        with self._deciding:  # an end is decided before this, and seen here, or after it
+        with self._deciding:  # a disconnection is decided before this and seen here, or after it
             came = {dpid: switch for dpid, switch in self._arrived.items() if not switch.is_gone}
             self._arrived = {}
             if OXC_DPID in came:
@@ -165,8 +168,8 @@ class Conductor:
             return self._decide(Came(first, tuple(others)))
 
     def disconnected(self, switch: Switch) -> None:
-        """A switch is gone, and `is_gone` says so; what it forwards it goes on forwarding. One that is back
-        already by another connection stays. Waits for nothing that is going on.
+        """Record that a switch disconnected (`is_gone` is set); it keeps forwarding. If it has already
+        reconnected, nothing changes. Does not wait for the current errand.
         """
         with self._deciding:
             if self._switches.get(switch.dpid) is switch:
@@ -174,38 +177,38 @@ class Conductor:
                 self._decide(Gone(switch.dpid))
 
     def resettle(self, dpid: Dpid) -> None:
-        """Sets a switch's routes again: it was started again, and has none. It does not count as ready until
-        they are read back.
+        """Set the routes of a restarted switch, which has none. It counts as ready only when they are read
+        back.
         """
         self._conduct(Restarted(dpid))
 
     def settle_overdue(self, ended: threading.Event) -> None:
-        """Brings switches that failed to what they should hold, until the controller ends. Without it whoever
-        asks for anything waits for ever: requests wait until all is ready.
+        """Retry switches that failed, until the controller ends. Without this, requests would wait forever:
+        they wait until everything is ready.
         """
         while not ended.wait(OVERDUE_S):
             if not self._state.unsettled:
                 continue
             try:
                 self._conduct(Overdue())
-            except Exception as error:  # whatever it is that a step raised: the next try may go better
+            except Exception as error:  # a step may raise anything; the next try may succeed
                 LOG.error("%s: %s", type(error).__name__, error)
             else:
                 LOG.warning("%s", "; ".join(self._state.lacks) or "every switch holds what it should again")
 
     def request(self, demands: Iterable[UnitPair]) -> ChangeRecord | None:
-        """Plans circuits for these pairs of units, and makes them. The history's record, or None when nothing
-        had to change.
+        """Plan circuits for these pairs of units, and set them. Return the history's record, or None if
+        nothing had to change.
         """
         return self._change(Demanded(tuple(demands)))
 
     def apply(self, pairs: Iterable[Sequence[str]]) -> ChangeRecord | None:
-        """Makes exactly these circuits. The history's record, or None when nothing had to change."""
+        """Set exactly these circuits. Return the history's record, or None if nothing had to change."""
         return self._change(Ordered(checked(pairs, self._planes)))
 
     def keep(self, table: Timetable) -> None:
-        """Has the fast path keep a timetable, by its own clock and whatever becomes of this process. Circuits
-        are as they were again after `leave`.
+        """Start a timetable, which the fast path executes by its own clock, even if this process ends. After
+        `leave`, circuits are as before.
         """
         with self._busy:
             premises = self._state.premises
@@ -225,7 +228,7 @@ class Conductor:
             self._timetables.append(TimetableRun(table, self._plane.kept_from_ns()))
 
     def leave(self) -> None:
-        """Ends the timetable: the ports that have a circuit are dark for a dark time, and lit again."""
+        """End the timetable: the ports with a circuit are dark for a dark time, then lit again."""
         with self._busy:
             if self._plane is None or not self._plane.is_kept():
                 raise RequestError("schedule: none is kept")
@@ -246,11 +249,11 @@ class Conductor:
                     self._history.append(record)
 
     def timetable(self) -> Timetable | None:
-        """Return the one that is kept, by whichever process it was begun."""
+        """Return the running timetable, whichever process started it, or None."""
         return self._timetable if self._plane and self._plane.is_kept() else None
 
     def timetables(self) -> tuple[TimetableRun, ...]:
-        """Return the timetables that were kept, the oldest first, as far as this process knows."""
+        """Return the timetables that ran, oldest first, as far as this process knows."""
         return tuple(self._timetables)
 
     def crossings(self) -> dict[int, tuple[int, int, int]]:
@@ -263,17 +266,17 @@ class Conductor:
         return [[*flow, count] for flow, count in counted.items()]
 
     def turned(self, other_than: int) -> int:
-        """Waits for ports to turn, if they have turned as often as that, and returns how often they have. By
-        then the circuits are decided, and dark: who has to follow them has the dark time for it. Returns what
-        it was given after TURN_WAIT_S, and at the end of this process.
+        """Wait until ports have been switched a number of times other than `other_than`, and return that
+        number. The circuits are then decided, and dark: followers can use the dark time. Returns the
+        unchanged number after TURN_WAIT_S, or when this process ends.
         """
         with self._turning:
             self._turning.wait_for(lambda: self._is_ending or self._turns != other_than, TURN_WAIT_S)
             return self._turns
 
     def dark(self) -> tuple[str, ...]:
-        """Return the optical ports that a change keeps dark now; where not all are dark as long, without
-        those that the fast path says are lit.
+        """Return the optical ports that a change keeps dark now; if dark times differ, without the ports that
+        the fast path reports as lit.
         """
         state = self._state
         change = state.errand.change if state.errand else None
@@ -285,16 +288,16 @@ class Conductor:
         )
 
     def finish(self) -> None:
-        """Waits for what is going on, and allows nothing further. Who waits for a turn is answered."""
+        """Wait for the current errand, and start no further one. Callers of `turned` get an answer."""
         self._busy.acquire(timeout=FINISH_TIMEOUT_S)
         with self._turning:
             self._is_ending = True
             self._turning.notify_all()
 
-    # ---- and what is done ----
+    # ---- carrying out ----
 
     def _change(self, event: Demanded | Ordered) -> ChangeRecord | None:
-        """Changes circuits, unless a timetable is kept by the time that this is the thing to do."""
+        """Change circuits, unless a timetable runs when this errand's turn comes."""
         with self._busy, _no_collections():
             if self._plane is not None and self._plane.is_kept():
                 raise RequestError(
@@ -307,8 +310,8 @@ class Conductor:
             return self._run(self._decide(event))
 
     def _run(self, decided: Iterable[Task | End]) -> ChangeRecord | None:
-        """Carries out all that an event leads to. Circuits change on this thread; new light is watched, and
-        ToRs are told, side by side, each by its own.
+        """Carry out everything that an event leads to. Circuits change on this thread; new light is watched,
+        and ToRs are set, in parallel.
         """
         out: set[Future[Event]] = set()
         todo = deque(decided)
@@ -334,7 +337,7 @@ class Conductor:
                 self._routed_ns = time.monotonic_ns()
                 self._have_turned()
                 if isinstance(answer, Failed) and self._turned and self._watched is not None:
-                    self._fast_path.seen()  # else it were the answer to the next turn
+                    self._fast_path.seen()  # otherwise it would be read as the answer to the next turn
             todo.extendleft(reversed(self._decide(answer)))
 
     def _have_turned(self) -> None:
@@ -362,12 +365,12 @@ class Conductor:
         try:
             for step in steps:
                 answer = self._step(step)
-        except Exception as error:  # whatever it is: what was begun has an end, and its failure says this
+        except Exception as error:  # any error: the errand ends with it as its failure
             return Failed(about, error)
         return answer or Done(about)
 
     def _step(self, step: Step) -> Event | None:
-        """Does one thing, and says what was asked for, if something was."""
+        """Carry out one step; return its answer, if it has one."""
         match step:
             case AskModel(turn):
                 return Drawn(self._dark_times(turn))
@@ -410,8 +413,8 @@ class Conductor:
         return self._plane
 
     def _turn(self, peers: dict[int, int | None], dark_ns: Darkness) -> None:
-        """Has ports turn together, and one of those with new light watched, each time another of those that
-        are dark longest.
+        """Switch ports together, and watch one of the ports with new light, each time another one of those
+        that are dark longest.
         """
         new = [port for port, peer in peers.items() if peer is not None]
         if isinstance(dark_ns, tuple):
@@ -422,11 +425,11 @@ class Conductor:
         self._turned = self._fast_path.turn(peers, dark_ns, self._watched)
 
     def _watch(self, ports: Sequence[int]) -> Lit:
-        """Waits for the end of the darkness, and asks all these ports whether they are lit."""
+        """Wait for the end of the dark time, and until all these ports are lit."""
         turned = self._turned
         if (
             turned is None or self._watched is None
-        ):  # flows' absence was the darkness, or nothing is to be lit
+        ):  # the dark time was the flows' absence, or no port is to be lit
             _sleep_until(turned.lit_at_ns if turned else 0)
             return Lit(None, time.monotonic_ns(), 0, self._routed_ns)
         glimpses = self._fast_path.seen()
@@ -444,7 +447,7 @@ class Conductor:
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Put garbage collections off: all that has changed is looked through, for 40 ms at 250 units."""
+    """Suspend garbage collection: a collection visits all changed objects, which takes 40 ms at 250 units."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,12 +1,12 @@
-"""The controller's decisions. Pure: what is known, what happened and what time it is go in; what is known
-then, and what is to be done, come out. `controller.conductor` carries it out.
+"""The controller's decisions. Pure: a function from state, event and time to a new state and tasks.
+`controller.conductor` carries the tasks out.
 
-A reconfiguration, in order: the optical switch's flows change, and are read back; the fast path is told,
-ahead of time, when the affected ports go dark, when they are lit again and to whom they lead then; it gets
-its routes, and is watched until the ports carry light. Beside that every ToR whose flows differ is told, read
-back, and its routes are held against that. Without a fast path the flows' absence is the darkness. Ports of
-circuits that stay are never written to. A switch that reads back other flows than it should hold is told the
-difference once more.
+A reconfiguration, in order. The optical switch's flows are changed and read back. The fast path is told ahead
+of time when the affected ports go dark, when they are lit again, and to which ports they then lead; it gets
+its routes, and is watched until the ports carry light. In parallel, every ToR whose flows differ is set and
+read back, and its routes are checked against its flows. Without a fast path, the dark time is the flows'
+absence. Ports whose circuits stay are never written to. A switch that reads back other flows than it should
+hold is sent the difference once more.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ from testbed.topology.addresses import OXC_DPID, Dpid
 from testbed.topology.model import Topology
 from testbed.topology.units import Unit
 
-TRIES = 2  # how often a switch is told its flows before it has failed
+TRIES = 2  # how often a switch is sent its flows before it counts as failed
 
 Course = tuple[State, tuple[Task | End, ...]]
 
 
 def decide(state: State, event: Event, now_ns: int) -> Course:
-    """The state after an event, and what is to be done: tasks, whose answers are events, or the end of what
-    was going on. TestbedError, and no new state, for a request that cannot be met.
+    """Return the state after an event, and what to do: tasks, whose answers are events, or the end of the
+    errand. TestbedError, and no new state, for a request that cannot be met.
     """
     match event:
         case Began():
@@ -102,7 +102,7 @@ def decide(state: State, event: Event, now_ns: int) -> Course:
         case Overdue():
             unsettled = set(state.unsettled)
             state = _new(state, Errand())
-            if OXC_DPID in unsettled:  # the others follow it
+            if OXC_DPID in unsettled:  # the other switches follow it
                 return _wait(state, _read(OXC_DPID))
             return _settle(state, unsettled, now_ns)
         case Demanded(pairs):
@@ -111,7 +111,7 @@ def decide(state: State, event: Event, now_ns: int) -> Course:
             return _order(state, circuits, now_ns)
         case Drawn(times):
             return _plan_change(_answered(state, MODEL), times)
-        case Failed(about, error) if about == MODEL:  # no switch was told anything
+        case Failed(about, error) if about == MODEL:  # nothing was sent to a switch
             state = _answered(state, MODEL)
             return _wait(_with_errand(state, failures=(*_errand(state).failures, (MODEL, error))))
         case Timed(unix_s):
@@ -136,12 +136,12 @@ def decide(state: State, event: Event, now_ns: int) -> Course:
             return _fail(_answered(state, about), about, error, now_ns)
 
 
-# ---- switches are brought to what they should hold ----
+# ---- bringing switches to their flows ----
 
 
 def _settle(state: State, dpids: Iterable[Dpid], now_ns: int) -> Course:
-    """Brings units' switches that can be told, and whose flows are decided, to these flows, and their routes
-    after them.
+    """Bring units' switches that can be set, and whose flows are decided, to these flows, and then to their
+    routes.
     """
     tasks = []
     for dpid in sorted(dpids & state.tor_flows.keys()):
@@ -159,10 +159,10 @@ def _settle(state: State, dpids: Iterable[Dpid], now_ns: int) -> Course:
 
 
 def _compare(state: State, dpid: Dpid, flows: frozenset[Flow], now_ns: int) -> Course:
-    """Goes on with a switch that has shown its flows; tells it the difference where they are others than it
-    should hold.
+    """Continue with a switch whose flows were read; send it the difference if they are not as they
+    should be.
     """
-    if state.circuits is None:  # those of an optical switch that has some are taken over
+    if state.circuits is None:  # take over the circuits that an optical switch already has
         state = state.with_circuits(circuits_of(flows, state.premises.topology) or state.last_decided)
     state = replace(state, held={**state.held, dpid: flows})
     wanted, tries = state.wanted(dpid), _errand(state).tries.get(dpid, 0)
@@ -181,19 +181,21 @@ def _compare(state: State, dpid: Dpid, flows: frozenset[Flow], now_ns: int) -> C
 
 
 def _tell(state: State, dpid: Dpid) -> tuple[State, tuple[Step, ...]]:
-    """The steps from what a switch is known to hold to what it should, in one go, and read back."""
+    """Return the steps from a switch's known flows to those that it should hold, in one modification, and the
+    read-back.
+    """
     held, wanted = state.held[dpid], state.wanted(dpid)
     return _told(state, dpid), (Modify(dpid, held - wanted, wanted - held), Read(dpid))
 
 
 def _told(state: State, dpid: Dpid) -> State:
-    """The state once a switch was told something once more."""
+    """Count one more attempt at a switch."""
     tries = _errand(state).tries
     return _with_errand(state, tries={**tries, dpid: tries.get(dpid, 0) + 1})
 
 
 def _align(state: State, peers: Mapping[int, int]) -> Course:
-    """Brings the fast path to the circuits; those that it has already are left alone."""
+    """Bring the fast path to the circuits; those that it already has are not touched."""
     wanted = _peers(state.current)
     stale = [(port, None) for port in sorted(peers.keys() - wanted.keys())]
     missing = [(port, peer) for port, peer in sorted(wanted.items()) if peers.get(port) != peer]
@@ -201,8 +203,8 @@ def _align(state: State, peers: Mapping[int, int]) -> Course:
 
 
 def _verify(state: State, dpid: Dpid, now_ns: int) -> Course:
-    """Counts a switch as one that holds what it should. The optical switch's circuits known, what waited for
-    them goes on: a change that was asked for, or else the ToRs.
+    """Record that a switch holds what it should. After the optical switch, whose circuits are then known,
+    continue with what waited for them: a requested change, or else the ToRs.
     """
     if dpid not in state.connected and state.premises.speaks_openflow(dpid):
         return _fail(state, dpid, TestbedError(f"set switch {dpid:#x}: it disconnected"), now_ns)
@@ -219,9 +221,7 @@ def _verify(state: State, dpid: Dpid, now_ns: int) -> Course:
 
 
 def _order(state: State, target: frozenset[Circuit], now_ns: int) -> Course:
-    """Begins to make these circuits; where a change before this one failed half-way, by making good for
-    that.
-    """
+    """Begin to set these circuits; if an earlier change failed half-way, repair that first."""
     _ = state.current
     state = _new(state, Errand(target=target, asked_ns=now_ns))
     if OXC_DPID in state.connected - state.verified:
@@ -230,7 +230,7 @@ def _order(state: State, target: frozenset[Circuit], now_ns: int) -> Course:
 
 
 def _prepare_change(state: State) -> Course:
-    """Asks how long the change will be dark, if there is any."""
+    """Ask how long the change will be dark, if there is any change."""
     target = _errand(state).target
     assert target is not None
     if target == state.current:
@@ -242,7 +242,7 @@ def _prepare_change(state: State) -> Course:
 
 
 def _plan_change(state: State, times: DarkTimes) -> Course:
-    """Computes all that a change needs but its time, so that none of the dark time is spent on it."""
+    """Compute everything that a change needs except its time, so that this costs no dark time."""
     target = _errand(state).target
     assert target is not None
     removed, added = state.current - target, target - state.current
@@ -257,13 +257,13 @@ def _plan_change(state: State, times: DarkTimes) -> Course:
         times=times,
         asked_ns=_errand(state).asked_ns,
     )
-    state = _with_errand(state, change=change, tries={})  # those of a repair before it are not the change's
+    state = _with_errand(state, change=change, tries={})  # attempts of an earlier repair do not count
     return _wait(state, Task(OXC_DPID, (TellTime(),)))
 
 
 def _begin_change(state: State, now_ns: int, unix_s: float) -> Course:
-    """Takes the optical switch's flows to the new circuits. Without a fast path it is the flows' absence that
-    is dark.
+    """Change the optical switch's flows to the new circuits. Without a fast path, the flows' absence is the
+    dark time.
     """
     state = _with_change(state, planned_ns=now_ns, began_ns=now_ns, began_unix_s=unix_s)
     change = _change(state)
@@ -282,8 +282,8 @@ def _begin_change(state: State, now_ns: int, unix_s: float) -> Course:
 
 
 def _connect(state: State, now_ns: int) -> Course:
-    """Gives the fast path the new circuits, and, while they are dark, its routes: the change is made. What
-    ToRs are told is computed after that, and they are told it (`_follow`).
+    """Give the fast path the new circuits and, while they are dark, its routes: the change is made. The ToRs'
+    flows are computed and set afterwards (`_follow`).
     """
     change, before = _change(state), state.tor_flows
     state = replace(state, circuits=change.target, tor_flows=change.tor_flows)
@@ -297,7 +297,7 @@ def _connect(state: State, now_ns: int) -> Course:
 
 
 def _follow(state: State, now_ns: int, *tasks: Task) -> Course:
-    """Has each ToR whose flows differ, or that is not known to hold what it should, told its own."""
+    """Set each ToR whose flows differ, or that is not known to hold what it should."""
     change = _change(state)
     assert change.before is not None
     state = _with_change(state, are_tors_told=True)
@@ -308,7 +308,7 @@ def _follow(state: State, now_ns: int, *tasks: Task) -> Course:
 
 
 def _darkness(change: Change, peers: Peers) -> Darkness:
-    """The darkness of ports that turn to these peers: both ends of a circuit have its own, those without one
+    """Return the dark times of ports: both ends of a circuit have the circuit's; ports without a circuit have
     the longest.
     """
     if not change.times.circuits:
@@ -320,15 +320,15 @@ def _darkness(change: Change, peers: Peers) -> Darkness:
 
 
 def _lit(change: Change) -> tuple[int, ...]:
-    """The numbers of the ports that have light after a change."""
+    """Return the numbers of the ports that are lit by a change."""
     return _numbers(ports_of(change.added))
 
 
-# ---- how it ends ----
+# ---- ends ----
 
 
 def _fail(state: State, about: Dpid, error: Exception, now_ns: int) -> Course:
-    """Gives a task up. What its switch holds is not known then."""
+    """Give up a task. Its switch's contents then count as unknown."""
     state = _failed(state.without_trust(OXC_DPID if about == LIGHT else about), about, error)
     return _wait(_with_change(state, settled_ns=now_ns))
 
@@ -340,7 +340,7 @@ def _failed(state: State, about: Dpid, error: Exception) -> State:
 
 
 def _wait(state: State, *tasks: Task) -> Course:
-    """Sends these tasks out, or ends what is going on if none is out."""
+    """Start these tasks; end the errand if no task is out."""
     errand = _errand(state)
     out = errand.out | {task.about for task in tasks}
     if out:
@@ -354,7 +354,7 @@ def _wait(state: State, *tasks: Task) -> Course:
 
 
 def _record(change: Change, number: int) -> ChangeRecord | None:
-    """The line of the history that a change is; None if it was not made."""
+    """Return the history's record of a change; None if it was not made."""
     if not change.is_made:
         return None
     measured_ns = change.lit_ns - change.began_ns if change.lit_ns and change.added else None
@@ -409,7 +409,7 @@ def _with_errand(state: State, **fields: Any) -> State:
 
 
 def _with_change(state: State, **fields: Any) -> State:
-    """The state with a part of its change changed, if there is a change."""
+    """Replace fields of the state's change, if there is a change."""
     change = _errand(state).change
     return _with_errand(state, change=replace(change, **fields)) if change else state
 
@@ -431,8 +431,8 @@ def _routes(state: State, dpid: Dpid) -> SetRoutes:
 
 
 def _changed_routes(state: State, before: TorFlows, dpids: Iterable[Dpid]) -> Iterator[Step]:
-    """The steps to the routes of switches whose flows were others before: of all that held these, what is
-    new and what is gone alone, for the others' may be many.
+    """Yield the steps to the routes of switches whose flows changed. For switches that hold the old routes
+    these are one step with the differences only, since unchanged routes may be many.
     """
     changed: list[Dpid] = []
     for dpid in filter(state.premises.speaks_openflow, dpids):
@@ -450,13 +450,13 @@ def _ends(c: Circuit) -> tuple[int, int]:
 
 
 def _peers(circuits: Iterable[Circuit]) -> dict[int, int]:
-    """Both ends' peers of circuits, by port number."""
+    """Return the peers of both ends of circuits, by port number."""
     return {port: peer for c in circuits for port, peer in (_ends(c), _ends(c)[::-1])}
 
 
 def timed(topology: Topology, table: Timetable) -> tuple[list[dict[int, int]], list[dict[Dpid, Routes]]]:
-    """A timetable's matchings as the fast path has them: peers by port, and the routes of each switch over
-    the circuits of the matching alone.
+    """Return a timetable's matchings as the fast path holds them: peers by port, and the routes of each
+    switch over the matching's circuits alone.
     """
     peers = [_peers(matching.circuits) for matching in table.matchings]
     routes = [
@@ -467,7 +467,7 @@ def timed(topology: Topology, table: Timetable) -> tuple[list[dict[int, int]], l
 
 
 def table_of(ports: Mapping[Unit, tuple[str, ...]], kept: Kept) -> Timetable:
-    """A timetable that the fast path keeps, by the names of its ports."""
+    """Convert a timetable from the fast path to port names."""
     names = port_numbers(ports)
     matchings = (
         Matching(start_ns, frozenset(circuit(names[a], names[b]) for a, b in peers.items() if a < b))
@@ -477,12 +477,12 @@ def table_of(ports: Mapping[Unit, tuple[str, ...]], kept: Kept) -> Timetable:
 
 
 def leaving_turn(state: State) -> CircuitTurn:
-    """The end of a timetable as the optical model is asked about it: all circuits are lit anew."""
+    """Return the end of a timetable as a change for the optical model: all circuits are lit anew."""
     return state.turn(frozenset(), state.current)
 
 
 def leaving(state: State, times: DarkTimes, now_ns: int, unix_s: float) -> tuple[State, Peers, Darkness]:
-    """Darkens the ports of all circuits at the end of a timetable, for so long; each keeps its peer."""
+    """Plan the dark time of all circuits' ports at the end of a timetable; each port keeps its peer."""
     times = times.for_circuits(c.ports for c in state.current)
     change = Change(
         target=state.current,
@@ -501,8 +501,8 @@ def leaving(state: State, times: DarkTimes, now_ns: int, unix_s: float) -> tuple
 
 
 def left(state: State, turned: Turned | None) -> tuple[State, ChangeRecord | None]:
-    """The state after a timetable's end, and the history's record; without an answer nobody knows whether
-    ports are lit, and they are brought to their circuits before the next change.
+    """Return the state after a timetable's end, and the history's record. Without an answer (`turned` None)
+    it is unknown whether ports are lit; they are brought to their circuits before the next change.
     """
     if turned is None:
         return replace(state.without_trust(OXC_DPID), errand=None), None
@@ -524,5 +524,5 @@ def _numbers(ports: Iterable[str]) -> tuple[int, ...]:
 
 
 def pairs(circuits: Iterable[Circuit]) -> tuple[Ends, ...]:
-    """Circuits as requests and the history write them."""
+    """Convert circuits for requests and the history."""
     return tuple(c.ports for c in sorted(circuits))

@@ -1,4 +1,4 @@
-"""The flows and routes that every switch should hold, as data that follows from circuits. Pure."""
+"""Derive the flows and routes that every switch should hold from the circuits, as data. Pure."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ from testbed.topology.addresses import Dpid
 from testbed.topology.model import Topology
 from testbed.topology.units import Unit
 
-COOKIE = 0x0F71  # marks the flows that are ours, in the lower 16 bits
+COOKIE = 0x0F71  # marks the controller's flows, in the lower 16 bits
 HOST_PRIORITY, UNIT_PRIORITY, CIRCUIT_PRIORITY, UP_PRIORITY = 200, 100, 100, 50
-NOWHERE = 0  # the port of what is dropped
+NOWHERE = 0  # out port of dropped packets
 
-_MAX_TORS = addresses.MAX_UNITS * addresses.MAX_RACKS_PER_POD  # of pods; none's flows change with circuits
+_MAX_TORS = (
+    addresses.MAX_UNITS * addresses.MAX_RACKS_PER_POD
+)  # in pods; their flows do not depend on circuits
 
 Routes = Mapping[tuple[str, int], tuple[tuple[str, ...], str]]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Flow:
-    """A flow in the only two shapes that there are: by arrival port (circuits) or by IPv4 destination
-    (forwarding), then to one port or, spread, to one of several parallel ones.
+    """A flow, in one of the two shapes used: by arrival port (circuits) or by IPv4 destination (forwarding);
+    to one port or, spread, to one of several parallel ports.
     """
 
     priority: int
@@ -42,17 +44,17 @@ class Flow:
 
     @property
     def out_ports(self) -> tuple[int, ...]:
-        """Return all ports by one of which a packet leaves."""
+        """All ports by one of which a packet leaves."""
         return (self.out_port, *self.parallel_ports)
 
     @property
     def match(self) -> tuple[int, int, str, int]:
-        """The part that tells it from other flows of a switch; the rest says what it does."""
+        """The part that identifies a flow of a switch; the rest is its action."""
         return (self.priority, self.in_port, self.ip, self.prefix)
 
 
 def oxc_flows(circuits: Iterable[Circuit]) -> frozenset[Flow]:
-    """Two flows a circuit, one each way."""
+    """Return two flows per circuit, one for each direction."""
     flows = set()
     for c in circuits:
         a, b = (addresses.oxc_port_number(*addresses.parse_optical_port(port)) for port in c.ports)
@@ -64,7 +66,7 @@ def oxc_flows(circuits: Iterable[Circuit]) -> frozenset[Flow]:
 
 
 def circuits_of(flows: Iterable[Flow], topology: Topology) -> frozenset[Circuit]:
-    """The circuits that an optical switch's flows make: those with both directions."""
+    """Return the circuits that an optical switch's flows form: those with both directions."""
     names = {
         addresses.oxc_port_number(*addresses.parse_optical_port(port)): port
         for port in topology.optical_ports
@@ -76,14 +78,12 @@ def circuits_of(flows: Iterable[Flow], topology: Topology) -> frozenset[Circuit]
 
 
 Racks = tuple[tuple[int, int], ...]
-"""Of each unit, in the order of their numbers: how many racks it has, 0 where it is one, and how many hosts
-each has.
-"""
+"""For each unit, by number: how many racks it has (0: it is a rack itself), and how many hosts each has."""
 
 
 class TorFlows(Mapping[Dpid, frozenset[Flow]]):
-    """The flows of each unit's switches, which are made when they are asked for: what a change of circuits
-    changes is known without them (`RouteChanges`).
+    """The flows of each unit's switches, computed on access. `RouteChanges` finds the effect of a change of
+    circuits without computing them.
     """
 
     def __init__(self, switches: Iterable[Dpid], racks: Racks, hops: Hops) -> None:
@@ -115,8 +115,8 @@ class TorFlows(Mapping[Dpid, frozenset[Flow]]):
         return dpid in self._switches
 
     def differing(self, before: TorFlows) -> frozenset[Dpid]:
-        """Return the switches, of the same topology, that had other flows before: of units alone, for those
-        of a pod's ToRs are the same whatever circuits there are.
+        """Return the switches (of the same topology) whose flows were different before: only units' switches,
+        since the flows of a pod's ToRs do not depend on circuits.
         """
         changed = (self.hops.since(before.hops) != self.hops.numbers).any(axis=1)
         return frozenset(
@@ -124,13 +124,13 @@ class TorFlows(Mapping[Dpid, frozenset[Flow]]):
         )
 
     def rerouted(self, before: TorFlows, dpids: Iterable[Dpid]) -> Rerouted:
-        """Return the routes of some units' switches that were others before."""
+        """Return the routes of some units' switches that were different before."""
         ours, units = self.hops, np.array(self.hops.units)
         was = ours.since(before.hops)
         chosen = {addresses.tor_unit(dpid) for dpid in dpids}
         of_them = np.array([unit in chosen for unit in ours.units])
         rows, goals = np.nonzero((was != ours.numbers) & of_them[:, None])
-        # of each unit all networks, and where they begin
+        # all networks of each unit, and their first indices
         networks = [
             [_number(addresses.rack_network(unit, rack)) for rack in range(self._racks[unit - 1][0] + 1)]
             for unit in ours.units
@@ -149,8 +149,8 @@ class TorFlows(Mapping[Dpid, frozenset[Flow]]):
 
 
 class RouteChanges(Mapping[Dpid, tuple[Routes, Routes]]):
-    """The routes that some units' switches lose, and those that they get, when their flows change, by switch.
-    Made when they are asked for; `rerouted` has the same of all switches side by side.
+    """The routes that units' switches lose and gain when their flows change, by switch, computed on access.
+    `rerouted` has those of all switches as parallel arrays.
     """
 
     def __init__(self, before: TorFlows, now: TorFlows, dpids: Iterable[Dpid]) -> None:
@@ -169,7 +169,7 @@ class RouteChanges(Mapping[Dpid, tuple[Routes, Routes]]):
         return len(self._dpids)
 
     def rerouted(self) -> Rerouted:
-        """Return the routes that change, and how."""
+        """Return the changed routes, before and now."""
         return self._now.rerouted(self._before, self._dpids)
 
 
@@ -187,10 +187,10 @@ def _number(network: str) -> int:
     return int(ipaddress.IPv4Address(network))
 
 
-@lru_cache(2 * addresses.MAX_UNITS)  # most switches' flows are as they were before a change
+@lru_cache(2 * addresses.MAX_UNITS)  # most switches' flows do not change with a change of circuits
 def _flows_of(unit: Unit, hops: tuple[tuple[Unit, tuple[int, ...]], ...], racks: Racks) -> frozenset[Flow]:
-    """The flows of a unit's own switch: for its hosts, and in a pod its ToRs, and for each network of each
-    other unit that has a path, by all parallel circuits of its first hop.
+    """Return the flows of a unit's own switch: to its hosts, or in a pod its ToRs; and to each network of
+    each reachable unit, by all parallel circuits of the first hop.
     """
     pod, hosts = racks[unit - 1]
     if pod:
@@ -207,9 +207,10 @@ def _flows_of(unit: Unit, hops: tuple[tuple[Unit, tuple[int, ...]], ...], racks:
 
 @lru_cache(_MAX_TORS)
 def _flows_of_rack(tor: Dpid, hosts: int) -> frozenset[Flow]:
-    """The flows of a pod's ToR: for its hosts, and all else goes up, whatever circuits there are, but what is
-    for itself and was not taken before. The pod switch has a flow for each host and each ToR of its own, and
-    none for its racks' networks: nothing that has nobody to take it comes down again, to go round for ever.
+    """Return the flows of a pod's ToR, which do not depend on circuits: to its hosts, and everything else up,
+    except packets to the ToR itself that no program consumed. The pod switch has flows for each host and each
+    ToR, but none for its racks' networks: so packets without a receiver do not come down again and loop
+    forever.
     """
     unit, rack = addresses.tor_unit(tor), addresses.tor_rack(tor)
     local = [_to_host(unit, addresses.in_rack(rack, host)) for host in range(1, hosts + 1)]
@@ -220,7 +221,7 @@ def _flows_of_rack(tor: Dpid, hosts: int) -> frozenset[Flow]:
 
 @lru_cache(2)
 def _flows_of_core(racks: Racks) -> frozenset[Flow]:
-    """The flows of the electrical core: for the networks of each unit, whatever circuits there are."""
+    """Return the flows of the electrical core: to each unit's networks, whatever circuits there are."""
     return frozenset(
         Flow(
             UNIT_PRIORITY,
@@ -234,7 +235,7 @@ def _flows_of_core(racks: Racks) -> frozenset[Flow]:
 
 
 def _stations(unit: Unit, rack: int, hosts: int) -> list[str]:
-    """The addresses of a rack of a pod: its hosts', and its ToR's."""
+    """Return the addresses in a pod's rack: of its hosts, and of its ToR."""
     numbers = [addresses.in_rack(rack, host) for host in range(1, hosts + 1)]
     return [
         *(addresses.host_ip(unit, host) for host in numbers),
@@ -266,8 +267,9 @@ def _to_network(network: str, ports: tuple[int, ...]) -> Flow:
 
 def routes_of(dpid: Dpid, flows: frozenset[Flow]) -> Routes:
     """Return the fast path's table for the flows of a unit's switch: (address, prefix) -> (devices of
-    parallel circuits in their order, or the one, which is "" for nowhere; new destination MAC or "").
-    What was made is kept: of all ToRs of pods, and twice as many units' own switches as there can be.
+    parallel circuits in order, or a single one, "" for none; new destination MAC or "").
+
+    Results are cached: for all ToRs of pods, and for twice as many units' own switches as there can be.
     """
     return _routes_of_rack(dpid, flows) if addresses.tor_rack(dpid) else _routes_of_unit(dpid, flows)
 
@@ -283,9 +285,11 @@ def _routes_of_rack(dpid: Dpid, flows: frozenset[Flow]) -> Routes:
 
 
 def as_routes(dpid: Dpid, flows: Iterable[Flow]) -> Routes:
-    """Return the entries of the fast path's table for some flows of a unit's switch, as `routes_of` does."""
+    """Return the entries of the fast path's table for some flows of a unit's switch; see `routes_of`."""
     routes: dict[tuple[str, int], tuple[tuple[str, ...], str]] = {}
-    ways: dict[tuple[int, tuple[int, ...]], tuple[str, ...]] = {}  # a switch has far fewer than flows
+    ways: dict[
+        tuple[int, tuple[int, ...]], tuple[str, ...]
+    ] = {}  # a switch has far fewer of these than flows
     for flow in flows:
         if flow.ip:
             ports = (flow.out_port, flow.parallel_ports)
@@ -314,7 +318,9 @@ def _device(dpid: Dpid, port: int) -> str:
 
 
 def port_numbers(ports: Mapping[Unit, tuple[str, ...]]) -> dict[int, str]:
-    """The name of each optical port by its number at the optical switch; a unit's port 0 has the unit's."""
+    """Return the name of each optical port, by its number at the optical switch; port 0 of a unit has the
+    unit's name.
+    """
     names = {addresses.oxc_port_number(unit, 0): addresses.unit_name(unit) for unit in ports}
     for name in itertools.chain.from_iterable(ports.values()):
         names[addresses.oxc_port_number(*addresses.parse_optical_port(name))] = name

@@ -1,4 +1,4 @@
-"""The file of all reconfigurations, a line each, which outlives the controller that writes it."""
+"""The file of all reconfigurations, one per line, which outlives the controller process."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ LOG = logging.getLogger("controller")
 
 
 class History:
-    """Reads what controllers before this one wrote, and appends."""
+    """Reads the records of earlier controllers, and appends new ones."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._unwritten = path, bytearray()
 
     def read(self) -> list[ChangeRecord]:
-        """Return all records, the oldest first. A line that was not finished is ended, so that the next is
-        one of its own.
+        """Return all records, oldest first. An unfinished last line is terminated, so that the next record
+        gets a line of its own.
         """
         if not self._path.exists():
             return []
@@ -28,7 +28,7 @@ class History:
         for line in text.splitlines():
             try:
                 records.append(ChangeRecord.read(json.loads(line)))
-            except (ValueError, TypeError):  # a process that was killed while it wrote
+            except (ValueError, TypeError):  # written by a process that was killed meanwhile
                 LOG.warning("%s: a line that is no JSON of a change is left out", self._path.name)
         if text and not text.endswith("\n"):
             with self._path.open("a") as file:
@@ -36,7 +36,7 @@ class History:
         return records
 
     def append(self, record: ChangeRecord) -> None:
-        """Write a record. What does not get into the file, for the disk is full, is written with the next."""
+        """Write a record. On a full disk, the rest is written with the next record."""
         self._unwritten += json.dumps(record.as_data()).encode() + b"\n"
         try:
             with self._path.open("ab", buffering=0) as file:

@@ -1,8 +1,8 @@
-"""Further OpenFlow connections to a bridge, by its management socket, for changes of many flows.
+"""Additional OpenFlow connections to a bridge, by its management socket, for changes of many flows.
 
-Open vSwitch takes at most 50 messages of a connection before it looks at all its bridges again, which takes
-10 to 15 ms where there are 250: 500 flows of one connection took ten such turns. Of several connections it
-takes as many of each in one.
+Open vSwitch processes at most 50 messages of a connection before it visits all its bridges again, which takes
+10 to 15 ms with 250 bridges: 500 flows on one connection took ten such turns. It processes as many messages
+of each further connection in the same turn.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from testbed.errors import TestbedError
 
-PER_TURN = 48  # messages of a connection, but for its barrier
+PER_TURN = 48  # messages per connection, without its barrier
 MOST = 16  # connections
 REPLY_TIMEOUT_S = 10.0
 _VERSION = 4  # of OpenFlow 1.3 on the wire
@@ -42,12 +42,12 @@ class _Connection:
         self._received = self._socket.makefile("rb")
 
     def begin(self, messages: Sequence[bytes]) -> None:
-        """Send messages, and a barrier behind them."""
+        """Send messages, followed by a barrier."""
         self._xid += 1
         self._socket.sendall(b"".join((*messages, _message(_BARRIER_REQUEST, self._xid))))
 
     def finish(self) -> Iterator[str]:
-        """Wait for the barrier, and yield the errors that came before it."""
+        """Wait for the barrier, and yield the errors that arrive before it."""
         while True:
             _, kind, length, xid = _HEAD.unpack(self._read(_HEAD.size))
             body = self._read(length - _HEAD.size)
@@ -70,7 +70,7 @@ class _Connection:
 
 
 class Management:
-    """Connections to one bridge."""
+    """The additional connections to one bridge."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -78,21 +78,21 @@ class Management:
         self._using = threading.Lock()
 
     def open(self, messages: int) -> None:
-        """Make the connections that so many messages would take: Open vSwitch accepts one a turn. Where that
-        fails, `send` says so.
+        """Open the connections for this many messages in advance: Open vSwitch accepts one per turn. `send`
+        reports a failure.
         """
         with self._using, contextlib.suppress(OSError):
             self._connect(messages)
 
     def send(self, messages: Sequence[bytes]) -> list[str]:
-        """Send flow modifications, of which none depends on another's place among them, wait until the bridge
-        has made them all, and return what it refused. TestbedError if it cannot be reached.
+        """Send flow modifications, which must not depend on each other's order; wait until the bridge has
+        made all, and return its refusals. TestbedError if it cannot be reached.
         """
         try:
             with self._using:
                 return self._sent(messages)
         except OSError as error:
-            self.close()  # connections that are left where one has failed may have answers under way
+            self.close()  # the remaining connections may have answers under way
             raise TestbedError(f"set flows by {self._path.name}: {error.strerror or error}") from error
 
     def _sent(self, messages: Sequence[bytes]) -> list[str]:
@@ -109,7 +109,7 @@ class Management:
         return count
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         with self._using:
             for connection in self._connections:
                 connection.close()

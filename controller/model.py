@@ -1,4 +1,6 @@
-"""The optical model as the conductor asks it: in this process, or a user's own in a process of the user's."""
+"""The conductor's interface to the optical model: in this process, or a user's own in a process of the
+user's.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +19,19 @@ from testbed.plugins.user_class import is_users
 from testbed.topology.model import Topology
 
 WITHIN_S = ANSWER_S
-_MOST_BYTES = 8 << 20  # of an answer; ten thousand circuits have 1 MB
+_MOST_BYTES = 8 << 20  # of an answer; ten thousand circuits take 1 MB
 _PIECE_BYTES = 1 << 16
 
 
 class Model(Protocol):
-    """The optical model that a conductor asks how long a change of circuits is dark."""
+    """The optical model, which answers how long a change of circuits is dark."""
 
     def dark_times(self, turn: CircuitTurn) -> DarkTimes: ...
 
 
 def model_for(topology: Topology, path: Path | None) -> Model:
-    """Return the topology's model: the testbed's own in this process, a user's behind the socket at `path`.
-    TestbedError without one: a user's code does not run in this process.
+    """Return the topology's model: a built-in one in this process, or a user's behind the socket at `path`.
+    TestbedError without a socket, since a user's code never runs in this process.
     """
     if not is_users(topology.ocs.model):
         return model_of(topology)
@@ -39,19 +41,19 @@ def model_for(topology: Topology, path: Path | None) -> Model:
 
 
 class AskedModel:
-    """A user's own model, behind a socket at which the daemon keeps a process of the user's
-    (testbed/emulation/model_host.py). For one thread at a time.
+    """A user's own model, behind a socket of a process of the user's that the daemon manages
+    (testbed/emulation/model_host.py). Not thread-safe.
     """
 
     def __init__(self, topology: Topology, path: Path, within_s: float = WITHIN_S) -> None:
         self._topology, self._path, self._within_s = topology, path, within_s
         self._name, self._ports = topology.ocs.model, topology.planes
         self._peer: socket.socket | None = None
-        self._known = 0  # of the history, at the process
+        self._known = 0  # how much of the history the process knows
 
     def dark_times(self, turn: CircuitTurn) -> DarkTimes:
-        """Ask the process. TestbedError in one line where it raises, answers what no change can have, or does
-        not answer in time; the next change asks again.
+        """Query the process. TestbedError, in one line, if it raises, gives an impossible answer, or does not
+        answer in time; the next change queries it again.
         """
         deadline = time.monotonic() + self._within_s
         try:
@@ -78,8 +80,8 @@ class AskedModel:
         return text if text.startswith("ocs") else f"ocs.model: {self._name}: {text}"
 
     def _asked(self, turn: CircuitTurn, deadline: float) -> dict[str, Any]:
-        """Return the answer to a change. The process may have ended since the change before: it is asked once
-        more then, by a connection of its own.
+        """Return the answer to a change. If the process has ended since the previous change, query it once
+        more over a new connection.
         """
         if self._peer is not None:
             try:
@@ -91,7 +93,9 @@ class AskedModel:
         return self._answered(turn, deadline)
 
     def _answered(self, turn: CircuitTurn, deadline: float) -> dict[str, Any]:
-        """Return the answer to a change. The process has the history of this connection's changes before."""
+        """Return the answer to a change. The process keeps the history of the earlier changes of this
+        connection.
+        """
         if self._peer is None:
             self._peer, self._known = socket.socket(socket.AF_UNIX), 0
             self._peer.settimeout(max(deadline - time.monotonic(), 0.001))

@@ -1,4 +1,4 @@
-"""The Ryu application API from os-ken, whose parts are native threads."""
+"""The Ryu application API from os-ken, which runs on native threads."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ share_parts(ofproto_v1_3, ofproto_v1_3_parser)
 
 
 class _Datapath(Bundling, connections.Datapath):  # type: ignore[misc]  # the library has no types
-    """A connection whose end is reported.
+    """A connection that reports its end.
 
     On native threads os-ken 4.2.2 waits for a connection's sender before it reports the end, and the sender
-    waits for ever for something to send.
+    waits forever for something to send.
     """
 
     def _recv_loop(self) -> None:

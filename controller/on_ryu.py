@@ -1,9 +1,9 @@
-# ruff: noqa: E402  # eventlet is to be silenced and mended before ryu is imported
-"""The Ryu application API from ryu 4.34, whose parts are green threads.
+# ruff: noqa: E402  # eventlet must be silenced and patched before ryu is imported
+"""The Ryu application API from ryu 4.34, which runs on green threads.
 
-Green threads belong to the native thread that started them, and the rest of the controller is native threads,
-so that a dark time is watched by a thread that nothing else holds up. So all of ryu runs on one thread, and
-what other threads send is handed to it.
+Green threads belong to the native thread that started them. The rest of the controller uses native threads,
+so that nothing delays the thread that watches a dark time. So all of ryu runs on one native thread, and other
+threads pass what they send to it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import eventlet.wsgi
 from eventlet.hubs import trampoline
 
 if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
-    eventlet.wsgi.ALREADY_HANDLED = object()  # ryu 4.34 imports it; eventlet 0.30.3 took it away
+    eventlet.wsgi.ALREADY_HANDLED = object()  # ryu 4.34 imports it; eventlet 0.30.3 removed it
 
 from ryu import cfg
 from ryu.base.app_manager import AppManager, RyuApp
@@ -44,9 +44,7 @@ START_S = 30.0
 
 
 class _RyuThread:
-    """The native thread that all of ryu runs on, and the calls that other threads hand to it, which it makes
-    in their order.
-    """
+    """The native thread that runs all of ryu, and executes calls passed by other threads, in order."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[Callable[[], object]] = SimpleQueue()
@@ -57,12 +55,12 @@ class _RyuThread:
 
     @property
     def is_current(self) -> bool:
-        """Say whether the caller is on that thread."""
+        """Return whether the caller is on that thread."""
         return threading.get_ident() == self._ident
 
     def start(self, begin: Callable[[], object]) -> None:
-        """Runs `begin` there, and goes on with calls. Raises TestbedError when it does not return in time or
-        fails.
+        """Run `begin` on the thread, then process calls. TestbedError if `begin` fails or does not return in
+        time.
         """
         outcome: SimpleQueue[Exception | None] = SimpleQueue()
         threading.Thread(target=self._run, args=(begin, outcome), name="ryu", daemon=True).start()
@@ -74,9 +72,9 @@ class _RyuThread:
             raise TestbedError(f"start ryu: {type(error).__name__}: {error}") from error
 
     def call(self, made: Callable[[], object]) -> None:
-        """Has that thread make a call; does not wait for it."""
+        """Have the thread execute a call; do not wait for it."""
         self._calls.put(made)
-        with contextlib.suppress(BlockingIOError):  # it is full of wakes that were not heard yet
+        with contextlib.suppress(BlockingIOError):  # full of unread wake-ups already
             self._wake.send(b"x")
 
     def _run(self, begin: Callable[[], object], outcome: SimpleQueue[Exception | None]) -> None:
@@ -91,7 +89,7 @@ class _RyuThread:
             self._serve()
         except BaseException:
             traceback.print_exc()
-            os._exit(1)  # nothing would be heard of any switch: whoever started this process starts it again
+            os._exit(1)  # no switch could be reached any more: end, so that the starter restarts this process
 
     def _serve(self) -> NoReturn:
         while True:
@@ -109,7 +107,7 @@ share_parts(ofproto_v1_3, ofproto_v1_3_parser)
 
 
 class _Datapath(Bundling, connections.Datapath):  # type: ignore[misc]  # the library has no types
-    """A connection to which any thread may send."""
+    """A connection on which any thread may send."""
 
     def send(self, buf: bytes, close_socket: bool = False) -> bool:
         if _RYU.is_current:

@@ -1,5 +1,5 @@
-"""The fast path as the conductor sees it: circuits and their darkness, and routes where each ToR's programs
-keep them. Ports are numbers at the optical switch.
+"""The conductor's interface to the fast path: circuits, their dark times, and routes, wherever each ToR's
+programs keep them. Ports are numbers at the optical switch.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ Peers = Mapping[int, int | None]  # port and the other end of its circuit, None:
 
 
 class Plane(Protocol):
-    """The fast path, and the ToRs that speak no OpenFlow."""
+    """The fast path, and the ToRs without OpenFlow."""
 
     def circuits(self) -> dict[int, int]: ...
     def lit(self, port: int) -> bool: ...
 
     def join(self, peers: Peers) -> None:
-        """Turns ports at once, without darkness."""
+        """Switch ports at once, without a dark time."""
 
     def turn(self, peers: Peers, dark_ns: Darkness, watched: int | None) -> Turned:
-        """Turns ports together, a little later, dark for so long, and begins to watch one of them, of those
-        that are dark longest.
+        """Switch ports together, slightly later, dark for `dark_ns`, and begin to watch one of those that are
+        dark longest.
         """
 
     def seen(self) -> Glimpses:
-        """Waits for the end of a darkness that is watched, and says what was seen of it."""
+        """Wait for the end of the watched dark time; return the times of its probes."""
 
     def set_routes(self, dpid: Dpid, routes: Routes) -> None:
-        """Replaces a switch's whole table, and reads it back."""
+        """Replace a switch's whole table, and read it back."""
 
     def change_routes(self, changes: RouteChanges) -> None:
-        """Takes the first of these routes of each switch away, which it has, sets the second, and reads both
-        back.
+        """Delete the routes that each switch loses, which it must have, set those that it gains, and read
+        both back.
         """
 
     def keep(
@@ -53,29 +53,31 @@ class Plane(Protocol):
         routes: Sequence[Mapping[Dpid, Routes]],
         start_ns: Callable[[], int],
     ) -> None:
-        """Keeps a timetable by each matching's peers and routes, from a time on that is asked for last."""
+        """Start a timetable with each matching's peers and routes; `start_ns` is called last, for
+        its start.
+        """
 
     def leave(self, peers: Peers, dark_ns: Darkness) -> Turned:
-        """Keeps none: ports go dark, a little later, then the timetable ends, and for so long after that they
-        are dark.
+        """End the timetable: ports go dark, slightly later, then the timetable ends; the ports stay dark for
+        `dark_ns` after that.
         """
 
     def is_kept(self) -> bool: ...
     def kept(self) -> Kept | None:
-        """Says what is kept, by whichever process it was begun."""
+        """Return the running timetable, whichever process started it, or None."""
 
     def kept_from_ns(self) -> int:
-        """Says when what is kept began, by the monotonic clock; 0: nothing is."""
+        """Return when the running timetable began, by the monotonic clock; 0: none runs."""
 
     def crossings(self) -> dict[int, tuple[int, int, int]]:
-        """Counts frames by port: those that crossed, were lost in the dark, and where no circuit was."""
+        """Count frames by port: those that crossed, that were lost in the dark, and that found no circuit."""
 
     def flows(self) -> dict[tuple[str, str, int, int], int]:
-        """Counts the bytes of plain traffic that hosts sent, by flow."""
+        """Count the bytes of plain traffic that hosts sent, by flow."""
 
 
 class FastPath:
-    """The XDP programs' circuits and routes; a process of its own turns ports."""
+    """The XDP programs' circuits and routes; a process of its own switches ports."""
 
     def __init__(self, pinned: PinnedPlane, turner: Turner) -> None:
         self._pinned, self._turner = pinned, turner
@@ -87,22 +89,22 @@ class FastPath:
         self.crossings, self.flows = pinned.crossings, pinned.flows
 
     def change_routes(self, changes: RouteChanges) -> None:
-        """Sets what changes in switches' tables, and reads it back."""
+        """Set the changed routes in switches' tables, and read them back."""
         self._pinned.routes.change(changes.rerouted())
 
     def leave(self, peers: Peers, dark_ns: Darkness) -> Turned:
-        """Ends the timetable in the dark, and clears what is left of it."""
+        """End the timetable in the dark, and remove its entries."""
         turned = self._turner.turn(peers, dark_ns, None, ends_timetable=True)
         self._pinned.leave()
         return turned
 
     def join(self, peers: Peers) -> None:
-        """Turns ports at once, without darkness."""
+        """Switch ports at once, without a dark time."""
         self._pinned.turn(peers, 0, 0)
 
 
 class MixedPlane:
-    """`fast_path`, but for the routes of the switches in `routers`."""
+    """`fast_path`, except for the routes of the switches in `routers`."""
 
     def __init__(self, fast_path: Plane, routers: Mapping[Dpid, Router]) -> None:
         self._fast_path, self._routers = fast_path, routers
@@ -115,7 +117,7 @@ class MixedPlane:
         self.crossings, self.flows = fast_path.crossings, fast_path.flows
 
     def set_routes(self, dpid: Dpid, routes: Routes) -> None:
-        """Replaces a switch's whole table, and reads it back."""
+        """Replace a switch's whole table, and read it back."""
         if dpid in self._routers:
             self._routers[dpid](routes)
         else:

@@ -1,5 +1,5 @@
-"""A reconfiguration as the history has it. Pure; `testbed.messages.controller.ReconfigurationEvent` is what
-others read of it, with a library that this process's interpreter need not have.
+"""A reconfiguration in the history. Pure. Other processes read it as
+`testbed.messages.controller.ReconfigurationEvent`, with a library that this process's interpreter may lack.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from testbed.optics.model import Ends
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRecord:
-    """A change of circuits: the ports that were dark, from `time` on (seconds since 1970), how long they were
-    to be dark and were (None: no new circuit), and what changed. The end of a timetable has the circuits that
-    were lit anew, `relit`. None: not written.
+    """A change of circuits: the ports that were dark, from `time` on (seconds since 1970); their planned and
+    measured dark times (None: no new circuit); and the changes. The end of a timetable has the circuits that
+    were lit anew, `relit`. Optional fields that are None are not written.
     """
 
     id: int
@@ -36,8 +36,8 @@ class ChangeRecord:
 
     @classmethod
     def read(cls, data: Any) -> ChangeRecord:
-        """Return the record that `as_data` was given; what a version before this one did not write has its
-        default. ValueError or TypeError for data that is no record's.
+        """Read a record from the data of `as_data`; fields that an earlier version did not write have
+        defaults. ValueError or TypeError for other data.
         """
         if not isinstance(data, dict) or not isinstance(data.get("id"), int):
             raise TypeError(f"{data!r} is no record of a change")
@@ -50,7 +50,7 @@ class ChangeRecord:
         return cls(**{**read, "ports": tuple(read.get("ports", ()))})
 
     def as_data(self) -> Mapping[str, object]:
-        """Return what JSON has of it."""
+        """Convert the record for JSON."""
         values: tuple[tuple[str, Any], ...] = tuple((name, getattr(self, name)) for name in _NAMES)
         return {name: value for name, value in values if name not in _OPTIONAL or value is not None}
 

@@ -1,5 +1,5 @@
-"""The part of the Ryu application API that the controller uses, whichever library has it, and the start of an
-application there. Imports neither library.
+"""The part of the Ryu application API that the controller uses, from either library, and starting an
+application. Imports neither library.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-BACKLOG = 1024  # connections not accepted yet; with the libraries' 50 the 51st waits a second, to try again
-KEPT = 1 << 14  # flows that are kept as they are on the wire
+BACKLOG = 1024  # pending connections; with the libraries' 50, the 51st retries after a second
+KEPT = 1 << 14  # flows cached in their wire encoding
 
 
 @dataclass(frozen=True, slots=True)
 class RyuApi:
-    """The parts of a library, by what they are: the API is the same, and neither library has types.
-
-    `library` is its name for pip. `listen_and_run(application, host, port)` starts an application (a module
-    name) with its OpenFlow listener, and returns.
+    """The parts of a library, by role; both have the same API, and neither has types. `library` is its name
+    for pip. `listen_and_run(application, host, port)` starts an application (a module name) with its OpenFlow
+    listener, and returns.
     """
 
     library: str
@@ -32,26 +31,26 @@ class RyuApi:
 
 
 class Bundling:
-    """A further method of a library's `Datapath`."""
+    """Additional methods for a library's `Datapath`."""
 
     _encoded: ClassVar[dict[tuple[Hashable, ...], bytes]] = {}
 
     def send_all(self, messages: Iterable[bytes]) -> None:
-        """Sends messages as one piece: the thread that sends wakes once."""
+        """Send messages as one piece, so that the sending thread wakes once."""
         connection: Any = self
         if piece := b"".join(messages):
             connection.send(piece)
 
     def encoded(self, make: Callable[..., Any], each: Iterable[tuple[Hashable, ...]]) -> list[bytes]:
-        """Returns what `make` makes of each, which is the same for any switch, as it is sent: what was made
-        for another switch before is not made again.
+        """Encode the message that `make` makes of each key. Encodings are the same for all switches, and
+        cached.
         """
         parts = []
         for key in each:
             encoded = self._encoded.get(key)
             if encoded is None:
                 message = make(*key)
-                message.set_xid(0)  # of no request: nobody waits for its answer
+                message.set_xid(0)  # of no request: no answer is expected
                 message.serialize()
                 if len(self._encoded) >= KEPT:
                     self._encoded.clear()
@@ -61,13 +60,13 @@ class Bundling:
 
 
 def share_parts(protocol: Any, parser: Any) -> None:
-    """Have a library decode a flow's match once, and its instructions, for all flows of all switches that
-    have the same. What it decoded is only to be read.
+    """Make a library decode equal matches, and equal instructions, only once for all flows of all switches.
+    The decoded objects are shared, so they must not be changed.
     """
     head, whole = struct.Struct(protocol.OFP_FLOW_STATS_0_PACK_STR), parser.OFPFlowStats
     match_size = struct.Struct("!H")
     matches: dict[bytes, Any] = {}
-    orders: dict[bytes, Any] = {}  # instructions: a circuit's two flows have others' in another pair
+    orders: dict[bytes, Any] = {}  # instructions: the flows of other circuits combine them with other matches
 
     def decoded(buf: bytes, offset: int) -> Any:
         length, table, s, ns, priority, idle, hard, flags, cookie, packets, octets = head.unpack_from(
@@ -95,8 +94,8 @@ def share_parts(protocol: Any, parser: Any) -> None:
 def begin(
     application: str, host: str, port: int, *, manager: Any, connections: Any, settings: Any, datapath: Any
 ) -> None:
-    """Starts an application with a library's AppManager, its modules of connections and of settings, and the
-    class that its connections are to be of; on the thread that the library is to run on.
+    """Start an application with a library's AppManager, its modules of connections and of settings, and the
+    class for its connections. Call on the thread on which the library is to run.
     """
 
     def serve(connection: Any, address: Any) -> None:

@@ -1,4 +1,4 @@
-"""All that the controller knows, as frozen data, and what follows from it. Pure."""
+"""The controller's complete state, as frozen data, and values derived from it. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from testbed.topology.units import Unit, UnitPair
 
 @dataclass(frozen=True, slots=True)
 class Premises:
-    """The facts that last for a controller's life. `has_plane`: there is a fast path beside the flows."""
+    """The facts that last for a controller's life. `has_plane`: there is a fast path besides the flows."""
 
     topology: Topology
     has_plane: bool
@@ -34,11 +34,13 @@ class Premises:
 
     @property
     def planes(self) -> Mapping[str, str]:
-        """The plane of each optical port, by its name; nothing where there is one optical switch."""
+        """The plane of each optical port, by name; empty if there is a single optical switch."""
         return self.topology.planes if self.topology.ocs.planes else {}
 
     def speaks_openflow(self, dpid: Dpid) -> bool:
-        """Say whether this switch connects to the controller: all but units' without OpenFlow do."""
+        """Return whether this switch connects to the controller: all do, except those of units without
+        OpenFlow.
+        """
         return dpid == addresses.OXC_DPID or addresses.tor_unit(dpid) not in self.without_openflow
 
     @property
@@ -47,7 +49,7 @@ class Premises:
         return frozenset(dpid for dpid in self.topology.switches if not self.speaks_openflow(dpid))
 
     def check_switch(self, dpid: Dpid) -> None:
-        """RequestError if no unit has such a switch, and it is not the core."""
+        """Raise RequestError if the switch is neither a unit's nor the core."""
         if dpid == addresses.CORE_DPID and self.has_core:
             return
         self.check_unit(addresses.tor_unit(dpid))
@@ -58,7 +60,7 @@ class Premises:
             )
 
     def check_unit(self, unit: Unit) -> None:
-        """RequestError if there is no such unit."""
+        """Raise RequestError if there is no such unit."""
         if unit not in self.ports:
             raise RequestError(
                 f"{addresses.unit_name(unit)}: no such unit; there are u1 to u{max(self.ports)}"
@@ -67,9 +69,7 @@ class Premises:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A reconfiguration: all that takes long to compute is in it before the time is taken at which it
-    begins.
-    """
+    """A reconfiguration. Everything that takes long to compute is set before its begin is timed."""
 
     target: frozenset[Circuit]
     removed: frozenset[Circuit]
@@ -81,10 +81,10 @@ class Change:
     planned_ns: int = 0
     began_ns: int = 0
     began_unix_s: float = 0.0
-    is_made: bool = False  # at the optical switch, read back
-    before: TorFlows | None = None  # those of the circuits that it changes, once it is made
+    is_made: bool = False  # made at the optical switch, and read back
+    before: TorFlows | None = None  # the flows before the change, once it is made
     made_ns: int = 0
-    routed_ns: int = 0  # in the fast path
+    routed_ns: int = 0  # when the fast path's routes were set
     are_tors_told: bool = False
     settled_ns: int = 0
     lit_ns: int | None = None
@@ -92,20 +92,21 @@ class Change:
 
     @property
     def due_ns(self) -> int:
-        """The moment from which the ports may carry light."""
+        """The time from which the ports may carry light."""
         return self.began_ns + self.dark_ns
 
     @property
     def dark_ns(self) -> int:
-        """The darkness of the port that is lit last."""
+        """The dark time of the port that is lit last."""
         return self.times.longest.total_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """The one thing that the controller is about, from an event to its end.
+    """The controller's current task, from an event to its end.
 
-    `out` says which tasks are not answered yet, `tries` how often each switch was told its flows.
+    `out` has the tasks without an answer yet, `tries` the number of times that each switch was sent its
+    flows.
     """
 
     target: frozenset[Circuit] | None = None
@@ -118,13 +119,12 @@ class Errand:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The circuits that are decided, what each switch is known to hold, and what is going on.
+    """The decided circuits, the known contents of each switch, and the current errand.
 
-    `circuits` is None until the optical switch has shown which it has. `held` are flows as they were last
-    read back, of switches that nobody has told anything since; `verified` are the switches that hold, read
-    back, what they should, routes included, and `failures` say why others do not. `past` is the history
-    as the optical model has it. `failed_locks` counts the attempts of transceivers to lock that have failed
-    in all of the history, by port.
+    `circuits` is None until the optical switch has reported its circuits. `held`: the flows last read back,
+    of switches that were sent nothing since. `verified`: the switches that hold what they should, routes
+    included, as read back; `failures` says why others do not. `past` is the history for the optical model.
+    `failed_locks` counts the transceivers' failed attempts to lock in the whole history, by port.
     """
 
     premises: Premises
@@ -154,8 +154,8 @@ class State:
 
     @property
     def last_decided(self) -> frozenset[Circuit]:
-        """The initial circuits, and all changes since. A circuit that was lost without a change gives way to
-        what a later change made at its ports.
+        """The initial circuits, with all changes since. A circuit that was lost without a change is replaced
+        by what a later change set at its ports.
         """
         topology = self.premises.topology
         circuits = checked(topology.ocs.circuits, topology.optical_ports)
@@ -169,14 +169,14 @@ class State:
 
     @property
     def needed(self) -> frozenset[Dpid]:
-        """The switches that must hold what they should before all is ready."""
+        """The switches that must hold what they should before everything is ready."""
         topology = self.premises.topology
         optical = {addresses.OXC_DPID} if topology.optical_ports else set()
         return frozenset({*topology.switches, *optical})
 
     @property
     def is_ready(self) -> bool:
-        """Say whether every switch is connected, where it speaks OpenFlow, and holds what it should."""
+        """Return whether every switch is connected, if it speaks OpenFlow, and holds what it should."""
         return self.needed <= self.verified
 
     @property
@@ -193,62 +193,64 @@ class State:
 
     @property
     def unsettled(self) -> tuple[Dpid, ...]:
-        """The switches that were told what they should hold, or asked what they hold, and failed, and can be
-        told now. None while something is going on.
-        """
+        """The switches that failed to be set or read, and can be retried now. None during an errand."""
         if self.errand is not None:
             return ()
         known = {addresses.OXC_DPID, *self.tor_flows} & self.needed
         return tuple(dpid for dpid in sorted(known - self.verified) if self.can_be_told(dpid))
 
     def can_be_told(self, dpid: Dpid) -> bool:
-        """Say whether the routes of a unit's switch can be set now."""
+        """Return whether the routes of a unit's switch can be set now."""
         if self.premises.speaks_openflow(dpid):
             return dpid in self.connected
         return self.premises.has_plane
 
     def wanted(self, dpid: Dpid) -> frozenset[Flow]:
-        """The flows that a switch should hold; at the optical switch those that a change is to bring."""
+        """Return the flows that a switch should hold; for the optical switch, those that a change
+        is to set.
+        """
         if dpid != addresses.OXC_DPID:
             return self.tor_flows[dpid]
         change = self.errand.change if self.errand else None
         return oxc_flows(change.target if change else self.current)
 
     def with_circuits(self, circuits: frozenset[Circuit]) -> State:
-        """The state in which these circuits are decided."""
+        """Return the state with these circuits decided."""
         return replace(self, circuits=circuits, tor_flows=tor_flows(self.premises.topology, circuits))
 
     def with_record(self, record: ChangeRecord) -> State:
-        """The state with one more change in its history."""
+        """Return the state with one more change in its history."""
         failed_locks = _failed_locks([record], self.failed_locks)
         history, past = (*self.history, record), (*self.past, _past(record))
         return replace(self, history=history, past=past, failed_locks=failed_locks)
 
     def without_trust(self, *dpids: Dpid) -> State:
-        """The state in which nobody knows what these switches hold."""
+        """Return the state in which these switches' contents are unknown."""
         held = {dpid: flows for dpid, flows in self.held.items() if dpid not in dpids}
         return replace(self, held=held, verified=self.verified - set(dpids))
 
     def turn(self, before: frozenset[Circuit], after: frozenset[Circuit]) -> CircuitTurn:
-        """The next change, from these circuits to those, as the optical model is asked about it."""
+        """Return the next change, from `before` to `after`, for the optical model."""
         was, will_be = (frozenset(c.ports for c in circuits) for circuits in (before, after))
         return CircuitTurn(len(self.history) + 1, 0.0, was, will_be, self.past)
 
     def plan(self, demands: Iterable[UnitPair]) -> Plan:
-        """The circuits that would serve these pairs of units, and what changes."""
+        """Plan the circuits that would serve these pairs of units, and the changes to them."""
         premises = self.premises
         return plan_planes(self.current, demands, premises.ports, premises.planes, premises.has_core)
 
     def tree(self, root: Unit, members: Iterable[Unit]) -> dict[Unit, list[tuple[int, ...]]]:
-        """The optical ports by which a packet gets from a unit to several, by unit: one of each tuple."""
+        """Return by unit the optical ports by which a packet from `root` reaches the members: one port of
+        each tuple.
+        """
         members = list(members)
         for unit in (root, *members):
             self.premises.check_unit(unit)
         return tree(self.current, self.premises.ports, root, members, self.premises.has_core)
 
     def routes(self) -> dict[str, dict[str, str]]:
-        """The device by which each unit's switches send to each address or network; several with + between
-        them where circuits are parallel.
+        """Return the device by which each unit's switches send to each address or network; parallel circuits'
+        devices are joined by +.
         """
         return {
             addresses.tor_name(dpid): {
@@ -260,8 +262,8 @@ class State:
 
 
 def begin(topology: Topology, has_plane: bool, history: Iterable[ChangeRecord] = ()) -> State:
-    """The state of a controller that has seen no switch yet. Without optical ports there are no circuits
-    to wait for.
+    """Return the state of a controller before any switch has connected. Without optical ports there are no
+    circuits to wait for.
     """
     premises = Premises(
         topology,
@@ -282,7 +284,7 @@ def begin(topology: Topology, has_plane: bool, history: Iterable[ChangeRecord] =
 
 
 def _past(record: ChangeRecord) -> PastTurn:
-    """The change of a record, as the optical model has it: the end of a timetable lit all circuits anew."""
+    """Convert a record for the optical model: the end of a timetable lit all circuits anew."""
     removed, added, relit = (
         tuple(_ends(*pair) for pair in changed)
         for changed in (record.removed, record.added, record.relit or ())
@@ -296,7 +298,7 @@ def _ends(a: str, b: str) -> Ends:
 
 
 def _failed_locks(records: Iterable[ChangeRecord], before: Mapping[str, int] | None = None) -> dict[str, int]:
-    """The attempts to lock that failed, by port, in the order of ports: those before, and these records'."""
+    """Count failed attempts to lock, by port, in the order of ports: those before, plus these records'."""
     counts = Counter(before)
     for record in records:
         counts.update(record.failed_locks or {})

@@ -1,8 +1,8 @@
-"""The words between deciding and carrying out: events go in, tasks of steps come out. Pure data.
+"""The data between deciding and carrying out: events go in, tasks of steps come out. Pure data.
 
-A task is a list of steps about one switch, in their order; the first that fails ends it. The answer of a
-task is its last step's, or `Failed`. Tasks that are out at the same time do not depend on each other. Ports
-are numbers at the optical switch, times are CLOCK_MONOTONIC nanoseconds.
+A task is a list of steps about one switch, in order; the first failure ends it. A task's answer is its last
+step's, or `Failed`. Tasks that are out at the same time do not depend on each other. Ports are numbers at the
+optical switch, times are CLOCK_MONOTONIC nanoseconds.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from testbed.optics.model import CircuitTurn, DarkTimes
 from testbed.topology.addresses import Dpid
 from testbed.topology.units import UnitPair
 
-LIGHT: Final = Dpid(0)  # what a task that waits for new circuits to carry light is about; no switch has it
-MODEL: Final = Dpid(-1)  # what a task that asks the optical model is about; no switch has it
+LIGHT: Final = Dpid(0)  # the subject of a task that waits for new circuits to be lit; no switch's number
+MODEL: Final = Dpid(-1)  # the subject of a task that queries the optical model; no switch's number
 
 
-# ---- what may happen ----
+# ---- events ----
 
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The controller runs, and no switch has connected."""
+    """The controller started; no switch has connected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """A switch has connected, or several, none of which is the optical one; what they hold is not known."""
+    """One or several switches connected; the optical switch only by itself. Their contents are unknown."""
 
     dpid: Dpid
     others: tuple[Dpid, ...] = ()
@@ -40,38 +40,38 @@ class Came:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A switch's connection has ended; what it forwards it goes on forwarding."""
+    """A switch disconnected; it keeps forwarding."""
 
     dpid: Dpid
 
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """A switch of a unit was started again, and has no routes."""
+    """A unit's switch was restarted, and has no routes."""
 
     dpid: Dpid
 
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """Switches do not hold what they should although nothing is going on: what was told them failed."""
+    """Switches do not hold what they should, although no errand runs: setting them failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demanded:
-    """These pairs of units want a circuit each."""
+    """A request for a circuit between each of these pairs of units."""
 
     pairs: tuple[UnitPair, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Exactly these circuits are to be."""
+    """A request for exactly these circuits."""
 
     circuits: frozenset[Circuit]
 
 
-# ---- what is answered to a task ----
+# ---- answers to tasks ----
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The answer to `Read`: the flows of ours that a switch holds."""
+    """The answer to `Read`: the controller's flows in a switch."""
 
     dpid: Dpid
     flows: frozenset[Flow]
@@ -105,8 +105,8 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Lit:
-    """The answer to `Watch`: when the darkness began (None: when the change did), when it had ended, how much
-    shorter than that it may have been, and when the routes were set that its task had before it, if any.
+    """The answer to `Watch`: when the dark time began (None: when the change did); when it had ended; by how
+    much it may have been shorter; and when the routes were set, if the task included them.
     """
 
     began_ns: int | None
@@ -117,14 +117,14 @@ class Lit:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The answer to a task whose last step only does something."""
+    """The answer to a task whose last step has no answer of its own."""
 
     about: Dpid
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A step of the task was not carried out, and none after it."""
+    """A step of the task failed; no later step was carried out."""
 
     about: Dpid
     error: Exception
@@ -148,31 +148,31 @@ Event = (
 )
 
 
-# ---- what is to be done ----
+# ---- steps ----
 
 
 @dataclass(frozen=True, slots=True)
 class AskModel:
-    """Ask the optical model how long a change will be dark, at the time at which it is asked."""
+    """Ask the optical model how long a change will be dark, at the time of asking."""
 
     turn: CircuitTurn
 
 
 @dataclass(frozen=True, slots=True)
 class TellTime:
-    """Ask what time it is, when all that takes long to compute is computed."""
+    """Ask for the time, after everything that takes long to compute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Ask a switch for its flows."""
+    """Read a switch's flows."""
 
     dpid: Dpid
 
 
 @dataclass(frozen=True, slots=True)
 class Modify:
-    """Take flows of a switch away and add others, up to its barrier."""
+    """Delete and add flows of a switch, up to its barrier."""
 
     dpid: Dpid
     remove: frozenset[Flow]
@@ -181,7 +181,7 @@ class Modify:
 
 @dataclass(frozen=True, slots=True)
 class SetRoutes:
-    """Replace a switch's whole table, in the fast path or where its programs keep it, and read it back."""
+    """Replace a switch's whole table, in the fast path or wherever its programs keep it, and read it back."""
 
     dpid: Dpid
     routes: Routes
@@ -189,8 +189,8 @@ class SetRoutes:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRoutes:
-    """Take the first of these routes of each switch away, which it is known to have, and set the second, in
-    the fast path, and read both back.
+    """Delete the routes that each switch loses, which it is known to have, and set those that it gains, in
+    the fast path; read both back.
     """
 
     changes: RouteChanges
@@ -198,7 +198,7 @@ class ChangeRoutes:
 
 @dataclass(frozen=True, slots=True)
 class ReadLight:
-    """Ask the fast path for its circuits."""
+    """Read the fast path's circuits."""
 
 
 Darkness = int | tuple[int, ...]  # nanoseconds: of all ports, or of each in their order
@@ -207,15 +207,15 @@ Peers = tuple[tuple[int, int | None], ...]  # port and the other end of its circ
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Turn ports of the fast path to these peers at once."""
+    """Switch ports of the fast path to these peers at once."""
 
     peers: Peers
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Turn ports of the fast path to these peers, all dark from one time on, and for so long; one number for
-    all of them, or one for each.
+    """Switch ports of the fast path to these peers. All go dark at the same time, for one time for all or one
+    for each.
     """
 
     peers: Peers
@@ -224,15 +224,15 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class WaitUntil:
-    """Do nothing before a time."""
+    """Wait until a time."""
 
     at_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Watch the darkness of the turn before it until these ports carry light, beside the tasks of other
-    switches.
+    """Watch the dark time of the preceding turn until these ports are lit, in parallel with other switches'
+    tasks.
     """
 
     ports: tuple[int, ...]
@@ -263,7 +263,7 @@ Step = (
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Steps about one switch (its datapath number) or about `LIGHT`."""
+    """Steps about one switch (its datapath id), `LIGHT` or `MODEL`."""
 
     about: Dpid
     steps: tuple[Step, ...]
@@ -271,8 +271,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of what was begun: the reconfiguration to write to the history, if circuits changed, and what
-    went wrong.
+    """The end of an errand: the reconfiguration to write to the history, if circuits changed, and the
+    failure, if any.
     """
 
     record: ChangeRecord | None = None

@@ -1,5 +1,5 @@
-"""A conversation with one connected switch: flows out, a barrier, flows read back. Calls block; replies come
-from another thread.
+"""Communication with one connected switch: send flows, a barrier, read flows back. Calls block; replies
+arrive on another thread.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from testbed.topology.addresses import Dpid
 
 REPLY_TIMEOUT_S = 10.0
 _IPV4 = 0x0800  # EtherType
-_ALL_BITS, _OURS = 0xFFFFFFFFFFFFFFFF, 0xFFFF  # of a cookie; the bits above say with which change
+_ALL_BITS, _OURS = (
+    0xFFFFFFFFFFFFFFFF,
+    0xFFFF,
+)  # masks of a cookie; the bits above the lower 16 number the change
 
-_LIKE_OUT, _LIKE_IN = 0x0F71A5C3, 0x0F71C35A  # ports that no switch has, in what is made for others
+_LIKE_OUT, _LIKE_IN = 0x0F71A5C3, 0x0F71C35A  # placeholder ports, which no switch has
 
-# Of Open vSwitch's extensions (openflow/nicira-ext.h), by its names.
+# Open vSwitch's extensions (openflow/nicira-ext.h), by its names.
 NX_BD_ALG_HRW, NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP, NXM_OF_IN_PORT = 1, 3, 0x00000002
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A question to a switch, and what of its answer has come."""
+    """A request to a switch, and the part of its answer that has arrived."""
 
     xid: int
     answered: threading.Event = field(default_factory=threading.Event)
@@ -34,16 +37,20 @@ class _Asked:
 
 
 class Switch:
-    """One datapath of OpenFlow 1.3. `handle_*` are called by the application's event thread."""
+    """One datapath of OpenFlow 1.3. The application's event thread calls `handle_*`."""
 
     def __init__(self, datapath: Any, management: Management | None = None) -> None:
-        """`management`: further connections to it, for changes of many flows."""
+        """Wrap a connected datapath. `management`: additional connections to it, for changes of
+        many flows.
+        """
         self._datapath, self._management = datapath, management
         self._waiting: dict[int, _Asked] = {}
-        self._ahead: tuple[_Asked, _Asked] | None = None  # behind a change, for whoever looks at it
+        self._ahead: tuple[_Asked, _Asked] | None = None  # requests already sent after a change, for `flows`
         self._errors: list[str] = []
-        self._held: frozenset[Flow] | None = None  # what it holds if its changes took effect; None: unknown
-        self._added: frozenset[Flow] = frozenset()  # since what it holds was last seen; these have one cookie
+        self._held: frozenset[Flow] | None = None  # its flows if all changes took effect; None: unknown
+        self._added: frozenset[Flow] = (
+            frozenset()
+        )  # flows added since the last read-back, all with one cookie
         self._serial = 0
         self._gone = False
         self._lock = threading.Lock()
@@ -54,16 +61,17 @@ class Switch:
 
     @property
     def is_gone(self) -> bool:
-        """Say whether the connection has ended; a switch that comes back has another `Switch`."""
+        """Return whether the connection has ended; a switch that reconnects has another `Switch`."""
         return self._gone
 
     def change(self, remove: Iterable[Flow], add: Iterable[Flow]) -> None:
-        """Deletes and adds flows and waits for the barrier. TestbedError if the switch refuses or does not
+        """Delete and add flows, and wait for the barrier. TestbedError if the switch refuses or does not
         answer.
 
-        A flow whose match is added anew is not deleted first: OpenFlow's ADD replaces it in one step, so that
-        no packet meets the table without it. What `flows` will ask follows the barrier at once: Open vSwitch
-        looks at all of its bridges before it answers one again, and there may be 250.
+        A flow is not deleted first if its match is added again: OpenFlow's ADD replaces it in one step, so
+        that no packet meets the table without it. The requests of `flows` are sent directly after the
+        barrier: Open vSwitch visits all of its bridges, of which there may be 250, before it answers one
+        again.
         """
         self._forget_ahead()
         add, remove = sorted(add), sorted(remove)
@@ -97,8 +105,8 @@ class Switch:
             self._held = frozenset(flow for flow in held if flow.match not in stale) | frozenset(add)
 
     def _encoded(self, changes: Iterable[tuple[int, Flow]], cookie: int) -> list[bytes]:
-        """Return flow modifications as they are sent. Those of circuits are the same but for their ports, and
-        each change has others: they are made from one (500 took 12 ms).
+        """Encode flow modifications. Those of circuits differ only in their ports, which change each time:
+        they are made from one template (500 took 12 ms).
         """
         encoded: list[bytes] = []
         likes: dict[tuple[int, int], bytes] = {}
@@ -117,9 +125,9 @@ class Switch:
         return encoded
 
     def flows(self) -> frozenset[Flow]:
-        """The flows of ours that the switch holds now. After a change of what was seen before, what it added
-        is read back, by its cookie, and all are counted, in a time that does not grow with the fabric; where
-        either is not as it should be, all are read.
+        """Return the controller's flows in the switch. After a change to known flows, only the added flows
+        are read back, by their cookie, and all flows are counted, in a time independent of the fabric's size;
+        if either differs, all are read.
         """
         if self._held is None or not self._is_as_told(self._held):
             self._held = self._read(self._begin(self._flows_by(COOKIE, _OURS)))
@@ -128,18 +136,20 @@ class Switch:
 
     @property
     def _cookie(self) -> int:
-        """Return the cookie of what is added from now on until it is seen."""
+        """The cookie of flows that are added from now until the next read-back."""
         return self._serial << 16 | COOKIE
 
     def _is_as_told(self, held: frozenset[Flow]) -> bool:
-        """Return whether it has what was added since the last look, and as many flows as it should."""
+        """Return whether the switch has the flows added since the last read-back, and the right
+        total number.
+        """
         ahead, self._ahead = self._ahead or self._look(self._cookie), None
         added = self._read(ahead[0])
         (counted,) = self._finish(ahead[1], "a count of flows")
         return added == self._added and bool(counted.flow_count == len(held))
 
     def _look(self, cookie: int) -> tuple[_Asked, _Asked]:
-        """Ask for what has this cookie, and how many there are in all."""
+        """Request the flows with this cookie, and the total number of flows."""
         return self._begin(self._flows_by(cookie, _ALL_BITS)), self._begin(self._count())
 
     def _forget_ahead(self) -> None:
@@ -149,17 +159,17 @@ class Switch:
 
     def _read(self, asked: _Asked) -> frozenset[Flow]:
         entries = self._finish(asked, "flow statistics")
-        # another process may have added some: what is added next has a cookie that none has
+        # another process may have added some: what is added next needs an unused cookie
         self._serial = max((self._serial, *(entry.cookie >> 16 for entry in entries)))
         return frozenset(_flow(entry) for entry in entries)
 
     def _flows_by(self, cookie: int, mask: int) -> Any:
-        """Return the question for all flows with such a cookie."""
+        """Make the request for all flows with such a cookie."""
         parser = self._datapath.ofproto_parser
         return parser.OFPFlowStatsRequest(self._datapath, 0, *self._any_table(), cookie, mask)
 
     def _count(self) -> Any:
-        """Return the question how many flows of ours there are."""
+        """Make the request for the number of the controller's flows."""
         parser = self._datapath.ofproto_parser
         every = parser.OFPMatch()
         return parser.OFPAggregateStatsRequest(self._datapath, 0, *self._any_table(), COOKIE, _OURS, every)
@@ -169,7 +179,7 @@ class Switch:
         return protocol.OFPTT_ALL, protocol.OFPP_ANY, protocol.OFPG_ANY
 
     def handle_reply(self, xid: int, entries: list[Any], more: bool) -> None:
-        """A barrier's or a statistics reply's part."""
+        """Process a barrier reply, or a part of a statistics reply."""
         with self._lock:
             asked = self._waiting.get(xid)
         if asked:
@@ -178,18 +188,18 @@ class Switch:
                 asked.answered.set()
 
     def handle_error(self, text: str) -> None:
-        """An error message of the switch."""
+        """Record an error message of the switch."""
         self._errors.append(text)
 
     def handle_end(self) -> None:
-        """The connection is gone: whoever waits for an answer is told so."""
+        """Mark the connection as ended, and wake those who wait for answers."""
         with self._lock:
             self._gone = True
             for asked in self._waiting.values():
                 asked.answered.set()
 
     def _begin(self, request: Any) -> _Asked:
-        """Ask something whose answer `_finish` waits for."""
+        """Send a request whose answer `_finish` waits for."""
         self._datapath.set_xid(request)
         asked = _Asked(request.xid)
         with self._lock:
@@ -218,7 +228,7 @@ class Switch:
 
     def _modification(self, flow: Flow, command: int, cookie: int) -> Any:
         protocol, parser = self._datapath.ofproto, self._datapath.ofproto_parser
-        if flow.ip and not flow.prefix:  # Open vSwitch reads a mask without a bit back as no match at all
+        if flow.ip and not flow.prefix:  # Open vSwitch reads a mask of zero bits back as no match at all
             match = parser.OFPMatch(eth_type=_IPV4)
         elif flow.ip:
             mask = ".".join(str(0xFFFFFFFF << (32 - flow.prefix) >> shift & 0xFF) for shift in (24, 16, 8, 0))
@@ -244,9 +254,9 @@ class Switch:
         )
 
     def _spread(self, ports: tuple[int, ...]) -> Any:
-        """Return the action that sends a packet by one of several ports: Open vSwitch's `bundle`, by a hash
-        of addresses and of the ports of TCP and UDP in which both directions of a connection are the same.
-        When a port goes, only what took it takes others (highest random weight).
+        """Make the action that sends a packet by one of several ports: Open vSwitch's `bundle`, by a hash of
+        addresses and TCP or UDP ports that is equal for both directions of a connection. When a port goes
+        down, only its packets move to others (highest random weight).
         """
         return self._datapath.ofproto_parser.NXActionBundle(
             algorithm=NX_BD_ALG_HRW,
@@ -265,8 +275,8 @@ def _bytes(port: int) -> bytes:
 
 
 def _flow(entry: Any) -> Flow:
-    """A flow of a statistics reply. One that is not of our shapes comes out as one that nobody wants, so that
-    it is removed.
+    """Decode a flow of a statistics reply. A flow of another shape becomes one that no switch should hold, so
+    that it is removed.
     """
     match = dict(entry.match.items())
     out_ports, mac = (NOWHERE,), ""

@@ -1,9 +1,8 @@
-"""The kernel's hierarchy of cgroups that limits the use of cores, of version 1 or 2: where it is, and how a
-limit is set there and read back.
+"""The kernel's hierarchy of cgroups, version 1 or 2, that limits the use of cores: find it, set limits, and
+read them back.
 
-Limits stand at the top of the hierarchy, wherever the command that made them runs; what only keeps processes
-together stands below the command's own cgroup. Owns no life of a cgroup (lifetime.py). Imports nothing but
-errors.
+Limits are at the top of the hierarchy, wherever the command runs; cgroups that only hold processes together
+are below the command's own cgroup. Owns no cgroup's life (lifetime.py). Of the project, imports only errors.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from testbed.errors import HostError, SettingError
 
 MOUNTS = Path("/proc/self/mountinfo")
 OWN = Path("/proc/self/cgroup")
-PERIOD_US = 100_000  # the kernel's own; a share is given out anew in each
-_QUIET = ("", "pids", "freezer", "name=systemd")  # version 2, and controllers of version 1
+PERIOD_US = 100_000  # the kernel's default; each period has a new quota
+_QUIET = ("", "pids", "freezer", "name=systemd")  # "": version 2; others: controllers of version 1
 _GONE_S, _LOOK_S = 5.0, 0.005
 REMEDY = (
     "cpus of hosts needs the cpu controller of cgroups, writable: a whole machine, or a container with it"
@@ -31,8 +30,8 @@ REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class Cgroups:
-    """The cgroups of a testbed that lifetime.py makes: the folder of those of hosts that have a limit, by
-    their names, and that in which jobs' are made. None: there is none.
+    """The cgroups of a testbed, made by lifetime.py: the folder of those of hosts with a limit, by host name,
+    and the folder in which jobs' are made. None: not available.
     """
 
     limits: Path | None = None
@@ -43,7 +42,7 @@ NO_CGROUPS = Cgroups()
 
 
 class Hierarchy(Protocol):
-    """The difference between the versions. `top` is where cgroups are made."""
+    """The differences between the versions. `top` is where cgroups are made."""
 
     @property
     def top(self) -> Path: ...
@@ -52,13 +51,13 @@ class Hierarchy(Protocol):
     def version(self) -> int: ...
 
     def pass_on(self, folder: Path) -> None:
-        """Have the cgroups that are made in this one be limited on their own. OSError where it cannot."""
+        """Allow limits on cgroups made in this one. OSError if impossible."""
 
     def write(self, folder: Path, quota_us: int) -> None:
-        """Let what is in a cgroup use so much of the cores in every period. OSError where it cannot."""
+        """Limit the core time of a cgroup's processes in every period. OSError if impossible."""
 
     def read(self, folder: Path) -> tuple[str, str]:
-        """Return the quota and the period that a cgroup has, as the kernel says them."""
+        """Return a cgroup's quota and period, as the kernel prints them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ class Version1:
 
 @dataclass(frozen=True, slots=True)
 class Version2:
-    """The one hierarchy of all controllers, in which a cgroup has a limit if the one above passes cpu on."""
+    """The single hierarchy of all controllers, in which a cgroup has a limit if its parent delegates cpu."""
 
     top: Path
     version: int = 2
@@ -99,9 +98,9 @@ class Version2:
 
 
 def find(mounts: Path = MOUNTS) -> Hierarchy:
-    """Return the hierarchy that has the controller cpu. HostError where none has that a testbed could use.
+    """Return the hierarchy with the controller cpu. HostError if a testbed can use none.
 
-    Of a hybrid host it is the one of version 1: a controller is in one hierarchy at a time.
+    On a hybrid host it is the one of version 1: a controller is in one hierarchy at a time.
     """
     second: Path | None = None
     for mount in _mounted(mounts):
@@ -117,9 +116,9 @@ def find(mounts: Path = MOUNTS) -> Hierarchy:
 
 
 def enclosing(mounts: Path = MOUNTS, own: Path = OWN) -> Path | None:
-    """Return the cgroup of this process, of a hierarchy in which one that is made below it changes nothing
-    for what is in it: of version 2, where it has no controllers there, or of a controller of version 1 that
-    only counts. None where this machine gives none.
+    """Return this process's own cgroup in a hierarchy where a cgroup below it does not affect the processes
+    in it: in version 2, without controllers there; or of a controller of version 1 that only counts. None if
+    the machine has none.
     """
     seen = list(_mounted(mounts))
     paths: dict[str, str] = {}
@@ -135,13 +134,13 @@ def enclosing(mounts: Path = MOUNTS, own: Path = OWN) -> Path | None:
 
 
 def tops(mounts: Path = MOUNTS) -> list[Path]:
-    """Return where the hierarchies are mounted in which a testbed may have made cgroups."""
+    """Return the mount points of the hierarchies in which a testbed may have made cgroups."""
     quiet = {"cpu", *_QUIET}
     return [each.folder for each in _mounted(mounts) if each.is_second or quiet & {*each.controllers}]
 
 
 def end_members(folder: Path) -> int:
-    """Kill what is in a cgroup, and wait until it is gone; return how many processes there were."""
+    """Kill the processes in a cgroup, wait until they are gone, and return their number."""
     ended: set[int] = set()
     deadline = time.monotonic() + _GONE_S
     while time.monotonic() < deadline:
@@ -152,9 +151,9 @@ def end_members(folder: Path) -> int:
         if not left:
             break
         ended.update(left)
-        try:  # all at once, whatever they start meanwhile
+        try:  # all at once, including those started meanwhile
             _write(folder / "cgroup.kill", "1")
-        except OSError:  # of version 1, or a kernel before 5.14
+        except OSError:  # version 1, or a kernel before 5.14
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -164,7 +163,7 @@ def end_members(folder: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Mount:
-    """A hierarchy that is mounted: where, what of it, and its controllers, in version 1."""
+    """A mounted hierarchy: the mount point, the mounted part, and in version 1 its controllers."""
 
     folder: Path
     root: str
@@ -172,7 +171,7 @@ class _Mount:
     controllers: tuple[str, ...]
 
     def below(self, path: str | None) -> Path | None:
-        """Return the folder of the cgroup at a path of the hierarchy; None where it is not mounted here."""
+        """Return the folder of the cgroup at a path of the hierarchy; None if it is not mounted here."""
         if path is None or "/.." in path:
             return None
         relative = os.path.relpath(path, self.root)
@@ -181,7 +180,7 @@ class _Mount:
 
 
 def _mounted(mounts: Path) -> Iterator[_Mount]:
-    """Return the hierarchies that can be seen where they are mounted."""
+    """Yield the mounted hierarchies that are not hidden by other mounts."""
     for line in mounts.read_text().splitlines():
         where, _, what = line.partition(" - ")
         kind, _, options = what.split(" ", 2)
@@ -193,7 +192,7 @@ def _mounted(mounts: Path) -> Iterator[_Mount]:
 
 
 def _is_seen(folder: Path, device: str) -> bool:
-    """Return whether a mount of this device is what is at its folder, and no other mount hides it."""
+    """Return whether a mount of this device is visible at its folder, not hidden by another mount."""
     try:
         number = folder.stat().st_dev
     except OSError:
@@ -202,7 +201,7 @@ def _is_seen(folder: Path, device: str) -> bool:
 
 
 def limit(hierarchy: Hierarchy, folder: Path, cpus: float) -> None:
-    """Let what is in a cgroup use so many cores at most. SettingError where it did not take effect."""
+    """Limit the cores that a cgroup's processes may use. SettingError if that did not take effect."""
     wanted = round(cpus * PERIOD_US)
     hierarchy.write(folder, wanted)
     if (read := hierarchy.read(folder)) != (str(wanted), str(PERIOD_US)):
@@ -212,12 +211,12 @@ def limit(hierarchy: Hierarchy, folder: Path, cpus: float) -> None:
 
 
 def members(folder: Path) -> Path:
-    """Return the file of a cgroup that a process's number, or 0 for the writer's own, is written into."""
+    """Return the file of a cgroup into which to write a process's number, or 0 for the writer itself."""
     return folder / "cgroup.procs"
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file that is there: one that is not is none of the kernel's."""
+    """Write to an existing file: the kernel made no other."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, text.encode())

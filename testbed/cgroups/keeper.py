@@ -1,10 +1,10 @@
-"""Removes a testbed's cgroups once it has ended, however it did: `python -I -S keeper.py PIPE LOCK FOLDER`,
-and further locks and folders.
+"""Remove a testbed's cgroups after it has ended, in whatever way: `python -I -S keeper.py PIPE LOCK FOLDER`,
+and further pairs of lock and folder.
 
-Cgroups outlive namespaces and their makers. So this process stays outside of the testbed's namespaces, and
-waits for the end of PIPE, whose other end the main process holds alone: the kernel closes it, whatever that
-one dies of. LOCK is held as long as the cgroups are somebody's: one whose lock is free is a dead testbed's,
-which `sweep` (lifetime.py) removes. Standard library only, and run by path, so that it stays small.
+Cgroups outlive namespaces and their makers. So this process stays outside the testbed's namespaces and waits
+for the end of PIPE, whose other end only the main process holds: the kernel closes it, however that process
+dies. LOCK is held as long as the cgroups have an owner: a free lock means a dead testbed's, which `sweep`
+(lifetime.py) removes. Standard library only, and run by path, so that it stays small.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOOK_S = 0.01
 
 
 def remove(folder: Path, within_s: float) -> bool:
-    """Remove a cgroup and those in it, once the kernel has ended their processes: none is ended here. Return
+    """Remove a cgroup and those in it, once the kernel has ended their processes; this kills none. Return
     whether they are gone.
     """
     deadline = time.monotonic() + within_s

@@ -35,9 +35,9 @@ _SWEEP_S = 2.0
 
 
 class HostCgroups:
-    """The cgroups of the testbed `name`, with what the hosts in `cpus` may use, in cores. A context manager.
-    `folders` has no limits where there are no such hosts, and nothing for jobs, whose cgroups
-    testbed/emulation/enclosures.py makes, where this machine gives none.
+    """The cgroups of the testbed `name`, with the limits of the hosts in `cpus`, in cores. A context manager.
+    `folders.limits` is None without such hosts; `folders.enclosures`, in which
+    testbed/emulation/enclosures.py makes jobs' cgroups, is None if the machine has none.
     """
 
     def __init__(self, name: str, cpus: Mapping[str, float]) -> None:
@@ -47,7 +47,7 @@ class HostCgroups:
         self._pipe = -1
 
     def __enter__(self) -> Self:
-        """Raises HostError where limits cannot be set, RequestError for more cores than there are."""
+        """Make the cgroups. HostError if limits cannot be set, RequestError for more cores than there are."""
         cores = len(os.sched_getaffinity(0))
         for host, cpus in self._cpus.items():
             if cpus > cores:
@@ -83,7 +83,7 @@ class HostCgroups:
                 limit(hierarchy, limits / host, cpus)
 
     def _made(self, top: Path, locks: dict[Path, int], undo: contextlib.ExitStack) -> Path:
-        """Make a cgroup of the testbed's there, and lock it; `undo` takes both back."""
+        """Make and lock a cgroup of the testbed at `top`; `undo` gets the reverse actions."""
         folder = top / f"optinc-{self._name}-{secrets.token_hex(4)}"
         os.mkdir(folder, 0o700)
         undo.callback(os.rmdir, folder)
@@ -92,12 +92,12 @@ class HostCgroups:
         return folder
 
     def _keep(self, locks: Mapping[Path, int]) -> None:
-        """Start the keeper, which has the locks from now on."""
+        """Start the keeper, which takes over the locks."""
         reader, self._pipe = os.pipe2(os.O_CLOEXEC)
         words = [str(word) for folder, lock in locks.items() for word in (lock, folder)]
         argv = isolated("-I", "-S", keeper.__file__, str(reader), *words)
         try:
-            # a terminal's Ctrl-C is not for it
+            # a terminal's Ctrl-C must not reach it
             self._keeper = subprocess.Popen(
                 argv,
                 pass_fds=[reader, *locks.values()],
@@ -111,7 +111,7 @@ class HostCgroups:
             os.close(lock)
 
     def _close(self) -> None:
-        """Have the keeper remove what was made, and see it gone."""
+        """Have the keeper remove the cgroups, and wait until they are gone."""
         if self._pipe >= 0:
             os.close(self._pipe)
             self._pipe = -1
@@ -133,8 +133,8 @@ class HostCgroups:
 
 
 def dead(name: str | None = None) -> list[Path]:
-    """Return the cgroups of dead testbeds, of that name or of any: those whose lock is free. None where this
-    host has no cgroups that one could have made.
+    """Return the cgroups of dead testbeds, of this name or of any: those with a free lock. Empty if this host
+    has no cgroups that a testbed could have made.
     """
     pattern = re.compile(rf"optinc-{'[a-z0-9-]+' if name is None else re.escape(name)}-[0-9a-f]{{8}}")
     folders: set[Path] = set()
@@ -147,8 +147,8 @@ def dead(name: str | None = None) -> list[Path]:
 
 
 def sweep(name: str) -> None:
-    """Remove what a testbed of that name left, whose main process and keeper died at once. For root, who
-    knows that none of that name lives.
+    """Remove what a testbed of this name left, if its main process and keeper died at the same time. For
+    root; the caller knows that no testbed of this name is alive.
     """
     for folder in dead(name):
         if not keeper.remove(folder, _SWEEP_S):
@@ -164,8 +164,8 @@ def _open(folder: Path) -> int:
 
 
 def _lock(folder: Path) -> int:
-    """Return the open folder, locked. HostError where another process has the lock for longer than it takes
-    to look whether it is free.
+    """Open and lock the folder. HostError if another process holds the lock for longer than a check whether
+    it is free takes.
     """
     fd, deadline = _open(folder), time.monotonic() + _LOCK_S
     try:
@@ -192,7 +192,7 @@ def _has_locked(fd: int) -> bool:
 def _is_free(folder: Path) -> bool:
     try:
         fd = _open(folder)
-    except (FileNotFoundError, PermissionError):  # it has just gone, or is for root to look at
+    except (FileNotFoundError, PermissionError):  # it has just been removed, or only root may open it
         return False
     try:
         return _has_locked(fd)

@@ -1,1 +1,1 @@
-"""The process that is a testbed, and the one that watches it."""
+"""The process that is a testbed (the daemon), and the process that supervises it."""

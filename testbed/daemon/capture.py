@@ -1,6 +1,4 @@
-"""The daemon's request `capture`: checks what is asked, and writes the frames of a link into a file of the
-user's.
-"""
+"""The daemon's request `capture`: check the request, and write the frames of a link to a user's file."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ from testbed.messages.coding import as_json
 from testbed.messages.events import LinkTapped
 from testbed.topology.fields import shown
 
-STDOUT = "-"  # in the place of a file: the client is handed what to write there
+STDOUT = "-"  # instead of a file: the client gets a pipe to read from
 _TICK_S = 0.1
 MOST_FRAMES, MOST_SECONDS = 1_000_000, 3600.0
 
@@ -40,8 +38,8 @@ def answer(
     stop: Callable[[], bool],
     files: UserFiles,
 ) -> dict[str, str | int | float]:
-    """Answer the daemon's request `capture`: write the file that it names, as `caller`. `tap_of` is
-    `Machine.tap`.
+    """Capture the frames of a link into the file that the request names, opened as `caller`. `tap_of` is
+    `Machine.tap`. RequestError for an invalid count, time or file.
     """
     tap = tap_of(str(request.link))
     count, seconds = request.count, request.seconds
@@ -70,8 +68,8 @@ def _ends(tap: LinkTap) -> dict[str, str]:
 
 
 def _to_client(tap: LinkTap, count: int, seconds: float, emit: Emit, stop: Callable[[], bool]) -> Captured:
-    """Write into a pipe whose other end the client has. One that does not read holds up its own request only,
-    until that is over or the client is gone; frames that find no room meanwhile are counted as missed.
+    """Write into a pipe that the client reads. A client that does not read delays only its own request, until
+    the time is over or the client is gone; frames that find no room meanwhile are counted as missed.
     """
     reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     over = time.monotonic() + seconds
@@ -104,11 +102,11 @@ def _to_client(tap: LinkTap, count: int, seconds: float, emit: Emit, stop: Calla
 
 @contextlib.contextmanager
 def _file(path: Path, caller: Caller, files: UserFiles) -> Iterator[FileIO]:
-    """Open and empty the file, which is the user's; locked while it is written, for whoever waits until it is
-    whole.
+    """Open the user's file and truncate it. It stays locked while it is written, so that others can wait
+    until it is complete.
     """
     fd = files.open_output(path, caller)
-    with FileIO(fd, "wb") as file:  # without a buffer, whose rest would be written once more at the end
+    with FileIO(fd, "wb") as file:  # unbuffered: a buffer's rest would be written again on closing
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -118,7 +116,7 @@ def _file(path: Path, caller: Caller, files: UserFiles) -> Iterator[FileIO]:
 
 
 def _write_whole(file: FileIO, data: bytes) -> None:
-    """Append all of it, or nothing. Raises OSError."""
+    """Append all of the data, or nothing. Raises OSError."""
     begun = file.tell()
     try:
         while data:

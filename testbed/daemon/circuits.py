@@ -1,6 +1,7 @@
-"""The daemon's request `circuits`: circuits by hand, and which running jobs they would be taken from.
+"""The daemon's request `circuits`: change circuits by hand, and find the running jobs that lose circuits by
+it.
 
-What the circuits become is planned and made by the controller; which jobs use them is known here.
+The controller plans and sets the circuits; the daemon knows which jobs use them.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def answer(
     controller: Controller,
     request: CircuitsRequest,
 ) -> CircuitsMade:
-    """Make the circuits that are asked for, and answer with the history's event, None where nothing had to
-    change, and the jobs that lost circuits by it. RequestError names these, unless it is `force`d.
+    """Set the requested circuits. Return the history's event (None if nothing had to change) and the jobs
+    that lost circuits. Unless `force` is set, RequestError names the jobs that would lose circuits.
     """
     action, force = request.action, request.force
     if action not in ACTIONS:
@@ -59,7 +60,7 @@ def answer(
 
 
 def told(lost: Mapping[int, tuple[frozenset[Circuit], list[UnitPair]]]) -> str:
-    """Return which jobs lose which circuits, and what that cuts off."""
+    """Describe the circuits that jobs lose, and the units that this disconnects."""
     phrases = []
     for job, (circuits, cut) in sorted(lost.items()):
         names = ", ".join(f"{each.a}-{each.b}" for each in sorted(circuits))
@@ -103,8 +104,8 @@ def _lost(job: int, circuits: frozenset[Circuit], cut: list[UnitPair]) -> JobCir
 def uses(
     topology: Topology, circuits: Iterable[Sequence[str]] | None, layouts: Mapping[int, Layout]
 ) -> tuple[dict[int, NetworkUse], tuple[CircuitUse, ...]]:
-    """Return what each job uses of the network, and by circuit the jobs that use it, for `status`. `circuits`
-    None: they are not known now, and nor is who uses them.
+    """Return, for `status`, each job's use of the network, and the jobs that use each circuit. With
+    `circuits` None, neither is known.
     """
     lit = frozenset(circuit(*pair) for pair in circuits or ())
     units = [unit.index for unit in topology.units]
@@ -132,8 +133,8 @@ def _core_links(layout: Layout, circuits: frozenset[Circuit]) -> list[str]:
 
 
 def _links(layout: Layout, circuits: frozenset[Circuit]) -> list[str]:
-    """Return the links that a job's traffic takes: of its hosts, of their racks in pods where it has hosts
-    elsewhere, and of the optical ports.
+    """Return the links that a job's traffic uses: of its hosts, of their racks in pods if it has hosts in
+    others, and of the optical ports.
     """
     hosts = sorted(layout.hosts())
     racks = {(unit, addresses.rack_of(host)) for unit, host in hosts}

@@ -1,7 +1,7 @@
-"""Single commands in hosts, each for a client that waits for it: their number and their life, from the
-daemon's side. What is run, and how it is attached to its client, is the keeper's (testbed/host_commands).
+"""Run single commands in hosts, each for a client that waits for it: the daemon's side, which limits their
+number and ends them. The keeper (testbed/host_commands) runs the command and attaches it to the client.
 
-A command ends with its client and with the testbed, and all that it started ends with it.
+A command, with everything that it started, ends with its client and with the testbed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from testbed.machine.interface import Hosts
 from testbed.machine.process import EnclosureHandle, Spawned, exit_in_words
 from testbed.machine.ready import ready
 
-MOST = 64  # at once, of a testbed
+MOST = 64  # at the same time, in one testbed
 _HUP_S = 2.0  # from SIGHUP to SIGKILL
 _TICK_S = 0.1
 
@@ -35,15 +35,15 @@ Visited = Callable[[str, int, int], contextlib.AbstractContextManager[None]]
 
 
 class Commands:
-    """Thread-safe. `hosts` raise RequestError for one that is not there; `visited` is Jobs', which keeps a
-    host from jobs of other users.
+    """Thread-safe. `hosts` raises RequestError for an unknown host. `visited` is `Jobs.visited`, which keeps
+    other users' jobs off the host meanwhile.
     """
 
     def __init__(self, hosts: Hosts, visited: Visited, most: int = MOST) -> None:
         self._hosts, self._visited, self._most = hosts, visited, most
         self._running = 0
         self._why_ending: str | None = None
-        self._changed = threading.Condition()  # the two above
+        self._changed = threading.Condition()  # guards the two fields above
 
     def answer(
         self,
@@ -53,9 +53,8 @@ class Commands:
         emit: Emit,
         disconnected: threading.Event,
     ) -> CommandEnd:
-        """Answer the daemon's request `exec`: run `argv` in `host` as `caller` until it has ended, and return
-        its exit code, and what kept it from being run, if something did. Root names the user that it acts
-        for, behind sudo.
+        """Run `argv` in `host` as `caller` until it has ended (request `exec`). Return its exit code, and the
+        reason if it could not be run. Root, behind sudo, names the user for whom it acts.
         """
         host, argv = word(request.host, "host"), words(request.argv, "argv")
         if not argv or not argv[0]:
@@ -78,11 +77,11 @@ class Commands:
                 raise TestbedError(self._why_ending)
             killed = (
                 f"its keeper {exit_in_words(code)}" if code < 0 else None
-            )  # a command's signal is 128 and more
+            )  # ended by a signal: 128 plus its number
             return CommandEnd(code if code >= 0 else 128 - code, process.why_not() or killed)
 
     def stop_all(self, why: str, within_s: float) -> None:
-        """End all of them, and take no more."""
+        """End all commands, and accept no more."""
         with self._changed:
             self._why_ending = why
             self._changed.wait_for(lambda: not self._running, within_s)
@@ -137,11 +136,11 @@ class Commands:
         try:
             yield process
         finally:
-            process.kill()  # nothing, once it is reaped
+            process.kill()  # does nothing once it is reaped
             process.wait()
 
     def _wait(self, process: Spawned, disconnected: threading.Event) -> None:
-        """Wait until the keeper has ended, or has been ended."""
+        """Wait until the keeper has ended; end it if the client disconnects or the testbed ends."""
         pidfd, kill_at = os.pidfd_open(process.pid), float("inf")
         try:
             while not ready([pidfd], _TICK_S):
@@ -155,13 +154,13 @@ class Commands:
 
 
 def _signal(pidfd: int, number: signal.Signals) -> None:
-    """Send a signal, though not by Popen, which would reap what has ended."""
+    """Send a signal by pidfd; Popen's method would reap a process that has ended."""
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(pidfd, number)
 
 
 def environment(environ: Mapping[str, str], caller: Caller) -> dict[str, str]:
-    """Return the client's own environment, without what a testbed tells its jobs."""
+    """Return the client's environment without the variables that a testbed sets for its jobs."""
     env = {name: value for name, value in environ.items() if not name.startswith("TESTBED_")}
     known = {
         "HOME": caller.home,

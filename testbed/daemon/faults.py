@@ -13,8 +13,8 @@ from testbed.topology.link_names import meant
 
 
 def answer(faults: Faults, request: FaultRequest) -> tuple[FaultStatus, ...]:
-    """A request of `testbed fault`: does what `action` says and answers with the faults that are set then.
-    A unit stands for all of its links, and `all` for all of the testbed's, as far as they have a rate.
+    """Perform a request of `testbed fault` and return the faults that are set afterwards. A unit stands for
+    all of its links with a rate, and `all` for all of the testbed's.
     """
     action, links = request.action, request.links
     if links is not None and (
@@ -30,7 +30,7 @@ def answer(faults: Faults, request: FaultRequest) -> tuple[FaultStatus, ...]:
             )
         fault, direction = LinkFault(**wanted), request.direction
         links = meant(links, faults.shaped())
-        for link in links:  # all of them or none
+        for link in links:  # set all of them or none
             faults.require(link)
         for link in links:
             faults.set(link, fault, direction)

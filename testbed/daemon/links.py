@@ -1,4 +1,4 @@
-"""The daemon's request `link`: rates and delays of links, and whether they are up, by hand, under running
+"""The daemon's request `link`: set rates and delays of links, or set links up or down, by hand, under running
 jobs.
 """
 
@@ -23,8 +23,8 @@ _ACTIONS = ("set", "reset", "list")
 
 
 def answer(links: ByHand, jobs: Jobs, request: LinkRequest) -> tuple[LinkSetting, ...]:
-    """Do what `action` says, and answer with the links as the kernel has them then. All of the links that are
-    named are set, or none.
+    """Perform the request and return the links as the kernel then has them. Either all of the named links are
+    set, or none.
     """
     action, words = request.action, request.links
     if action not in _ACTIONS:
@@ -75,7 +75,7 @@ def _delay(delay: Any, jitter: Any) -> LinkDelay | None:
 
 
 def _time_ms(name: str, text: Any) -> float:
-    """Return the milliseconds of a time like "5ms"."""
+    """Parse a time like "5ms" to milliseconds."""
     match = _TIME.fullmatch(text) if isinstance(text, str) else None
     time_ms = float(match[1]) * _UNITS_MS[match[2]] if match else -1.0
     if not 0 <= time_ms <= MOST_DELAY_MS:
@@ -87,7 +87,7 @@ def _time_ms(name: str, text: Any) -> float:
 
 
 def _check_no_policy(jobs: Jobs, names: list[str]) -> None:
-    """RequestError where a policy decides on the rate of one of these links."""
+    """Raise RequestError if a policy controls the rate of one of these links."""
     decided = jobs.rates_of_policies()
     for name in names:
         if name in decided:

@@ -1,5 +1,5 @@
-"""The process of a user's optical model, as the daemon keeps it: as that user, aside of all hosts, at a
-socket that root alone can connect to.
+"""The daemon's management of the process of a user's optical model: it runs as that user, without access to
+hosts, at a socket to which only root can connect.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from testbed.machine.ready import ready
 from testbed.topology.model import Topology
 
 READY_WITHIN_S = 60.0
-STARTS = 3  # one that answered, and ended, may look as if it had not accepted: between two looks
+STARTS = 3  # a process that answered and ended between two polls looks as if it had not accepted
 _LOOK_S = 0.1
-_MOST_BYTES = 1 << 16  # of what it says when it is ready
+_MOST_BYTES = 1 << 16  # of its first answer
 
 Spawn = Callable[..., Spawned]
 
 
 class ModelProcess:
-    """A context manager around the model's life; entering waits until the class is loaded and its model made.
-    The controller asks it by the socket at `path`. One that ended is started again once it is asked: whoever
-    connects waits until then.
+    """A context manager of the model's process; entering waits until the class is loaded and the model made.
+    The controller queries it by the socket at `path`. A process that ended is restarted at the next query;
+    the querier's connection waits until then.
     """
 
     def __init__(
         self, spawn: Spawn, topology: Topology, path: Path, caller: Caller, environ: Mapping[str, str]
     ) -> None:
-        """`spawn(argv, **options)` starts a process, whose model is the topology's, `environ` the
-        process's.
+        """Store the arguments. `spawn(argv, **options)` starts a process; the model is the topology's, and
+        `environ` is the process's environment.
         """
         self._spawn, self._topology, self._caller, self._environ = spawn, topology, caller, environ
         self._name, self._path = topology.ocs.model, path
         self._process: Spawned | None = None
-        self._starts = 0  # while somebody waited all the time
+        self._starts = 0  # restarts during which a connection kept waiting
         self._said = ""
         self._stack = contextlib.ExitStack()
 
@@ -69,12 +69,12 @@ class ModelProcess:
 
     @property
     def pid(self) -> int:
-        """Return 0 where it has not been started."""
+        """The process id; 0 before the first start."""
         return self._process.pid if self._process else 0
 
     def restart(self) -> None:
-        """Load the class again, for a controller that is started again. What fails is said on standard error,
-        and `watch` tries again.
+        """Load the class again, for a restarted controller. A failure is printed on standard error, and
+        `watch` tries again.
         """
         try:
             self._end()
@@ -83,8 +83,8 @@ class ModelProcess:
             self._say(str(error))
 
     def watch(self) -> None:
-        """Start a process that has ended again, if somebody asks it. Where it ends `STARTS` times before it
-        accepts the connection, whoever asks is refused.
+        """Restart an ended process if a connection waits for it. If it ends `STARTS` times before it accepts
+        the connection, refuse the connection.
         """
         if not ready([self._listener.fileno()], 0.0):
             self._starts = 0
@@ -119,7 +119,7 @@ class ModelProcess:
             raise TestbedError(f"start optical model {self._name}: {error}") from error
 
     def _await_model(self) -> None:
-        """Wait until the model can be asked. TestbedError, in one line, where it cannot be."""
+        """Wait until the model can be queried. TestbedError, in one line, if it cannot be."""
         assert self._process is not None
         deadline, said = time.monotonic() + READY_WITHIN_S, b""
         question = json.dumps({"topology": self._topology.to_json(), "ready": True}).encode() + b"\n"
@@ -135,7 +135,9 @@ class ModelProcess:
                     else:
                         break
                 except TimeoutError:
-                    if self._process.poll() is not None:  # its socket is this process's, too, and stays open
+                    if (
+                        self._process.poll() is not None
+                    ):  # this process holds the socket too, so it stays open
                         break
                 if time.monotonic() > deadline:
                     raise TestbedError(
@@ -153,8 +155,9 @@ class ModelProcess:
         raise TestbedError(why)
 
     def _refuse(self) -> None:
-        """Close the connections that wait, and wait for none: a process of the user's, which has the socket
-        as well, may have taken it. None of them lives now that would notice that the socket does not block.
+        """Close all waiting connections without blocking: a user's process, which holds the socket too, may
+        already have accepted one. No such process is alive to notice that the socket is non-blocking for a
+        moment.
         """
         self._listener.setblocking(False)
         try:
@@ -166,7 +169,7 @@ class ModelProcess:
             self._listener.setblocking(True)
 
     def _say(self, line: str) -> None:
-        """Write a line to the daemon's log, once while it is the same."""
+        """Write a line to the daemon's log, unless it repeats the previous one."""
         if line != self._said:
             print(time.strftime("%H:%M:%S"), line, file=sys.stderr, flush=True)
         self._said = line

@@ -1,7 +1,7 @@
-"""The network of a running testbed: the machine that it is on, its places, and the controller process.
+"""The network of a running testbed: its machine, its places, and the controller process.
 
-Owns the order in which they come and go, and the life of the controller and of BMv2 switches, which are
-started again: while the controller is away circuits go on forwarding; what a switch had summed is lost.
+Owns the order in which these start and end. Restarts the controller and BMv2 switches that end: without the
+controller circuits keep forwarding; the sums in a switch are lost.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from testbed.topology.model import Topology
 CONTROLLER_PORT = 6653
 CONTROLLER_RESTARTS = 5
 _READY_TIMEOUT_S = 60.0
-_TOLD_AT_ONCE = 16  # switches: what each takes is waiting for its data plane
+_TOLD_AT_ONCE = 16  # switches in parallel: each mostly waits for its data plane
 _END_TIMEOUT_S = 5.0
 
 Progress = Callable[[str, int, int], None]
@@ -53,8 +53,8 @@ def _silent(_phase: str, _done: int, _total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A switch that ended, as `ended` says, and was started again, for the `count`-th time; the sums of
-    `jobs` (with their generations) were on it.
+    """A switch that ended (`ended` says how) and was restarted for the `count`-th time; it held sums of
+    `jobs` (job: generation).
     """
 
     dpid: Dpid
@@ -67,8 +67,8 @@ class Restart:
 
 
 def start_again(switches: UnitSwitches, places: Places) -> list[Restart]:
-    """Start the switches that ended again, and return those that came. One that does not is for the next
-    call. TestbedError if one ended for good.
+    """Restart the switches that ended, and return the restarts that succeeded. A switch that fails to restart
+    is tried again at the next call. TestbedError if one is not to be restarted.
     """
     restarts = []
     for ended in switches.watch():
@@ -76,19 +76,19 @@ def start_again(switches: UnitSwitches, places: Places) -> list[Restart]:
             jobs = places.restart(ended.dpid, partial(switches.restart, ended.dpid))
         except TestbedError:
             if not switches.has_ended(ended.dpid):
-                raise  # no further call would try again
+                raise  # a later call would not try again
         else:
             restarts.append(Restart(ended.dpid, ended.ended, ended.count, jobs))
     return restarts
 
 
 class Network:
-    """The network's life as a context manager: entering brings everything up and waits until every switch was
-    read back; leaving takes it down.
+    """The network as a context manager: entering starts everything and waits until every switch was read
+    back; leaving ends it.
 
-    `folder`, which is named as the testbed is, gets topology.json, history.jsonl, controller.sock and log/.
-    `uid` is the user who may use the controller's socket. `machine_of` makes the machine of the topology, a
-    folder for its logs, and `progress`; it is entered and left here.
+    `folder`, named as the testbed, gets topology.json, history.jsonl, controller.sock and log/. `uid` is the
+    user who may use the controller's socket. `machine_of` makes the machine from the topology, a folder for
+    its logs, and `progress`; it is entered and left here.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Network:
             self._log.mkdir(exist_ok=True)
             (self._folder / "topology.json").write_text(self.topology.to_json())
             stack.callback(self._end_controller)
-            self._start_controller(held=True)  # it reads in its modules while programs are compiled
+            self._start_controller(held=True)  # it imports its modules while programs are compiled
             stack.enter_context(self.machine)
             if is_users(self.topology.ocs.model):
                 self.model = stack.enter_context(self._model_process())
@@ -129,7 +129,7 @@ class Network:
                 self._folder.name, self.topology, self.machine.programs, threading.Lock()
             )
             self.places = self._made_places(stack)
-            stack.callback(self._end_controller)  # before all that it uses
+            stack.callback(self._end_controller)  # on leaving, first of all: the rest serves it
             self._begin_controller()
             self._await_ready()
             self._stack = stack.pop_all()
@@ -141,13 +141,13 @@ class Network:
         self._stack.__exit__(kind, error, trace)
 
     def give_up_requests(self, why: str) -> None:
-        """Have requests wait no longer: the testbed ends, as `why` says."""
+        """Make waiting requests fail with `why`: the testbed ends."""
         self._ends_because = why
         self.ending.set()
 
     def ask(self, operation: str, **arguments: Any) -> Any:
-        """Ask the controller. Waits while it is being started again, which only `watch` does, and
-        the thread that calls that: a process started from another thread would end with it.
+        """Query the controller. Waits while it is being restarted. Only `watch` restarts it, on its own
+        thread: a process started by another thread would end with that thread.
         """
         return self._ask_once("ready", operation, **arguments)
 
@@ -173,25 +173,25 @@ class Network:
             return rpc.require_answer(self.controller_socket, "the controller", state)
         except rpc.SilentError:
             raise
-        except TestbedError:  # away, which `watch` sees to
+        except TestbedError:  # not running: `watch` restarts it
             return False
 
     def _lacks(self) -> str:
-        """Return what the controller waits for, to go behind another line; nothing if it does not answer."""
+        """Return what the controller waits for, as a suffix for a message; "" if it does not answer."""
         with contextlib.suppress(TestbedError):
             lacks: list[str] = rpc.call(self.controller_socket, "lacks", timeout_s=_END_TIMEOUT_S)
             return f": {'; '.join(lacks)}" if lacks else ""
         return ""
 
     def ways(self, forest: Forest) -> list[Ways]:
-        """Return by which devices the results of each tree go on from each unit, by the circuits that are
-        decided, whether or not all switches have been told of them: results follow while it is dark.
+        """Return the devices by which the results of each tree leave each unit, by the circuits that are
+        decided, even if not all switches have been set yet: so results are routed while it is dark.
         """
         return ways(forest, partial(self._ask_once, "known"))
 
     def watch(self) -> list[Restart]:
-        """Raise TestbedError if a process that the network needs has died; start the controller or switches
-        again if they have.
+        """Raise TestbedError if a process that the network needs has ended; restart the controller or
+        switches that did.
         """
         self.machine.watch()
         restarts = start_again(self.machine.switches, self.places)
@@ -212,7 +212,7 @@ class Network:
 
     @property
     def controller_pid(self) -> int:
-        """Return 0 while there is none."""
+        """The process id of the controller; 0 if there is none."""
         return self._controller.pid if self._controller else 0
 
     def _made_places(self, stack: ExitStack) -> Places:
@@ -225,7 +225,7 @@ class Network:
         return places
 
     def _start_controller(self, held: bool = False) -> None:
-        """Start the controller. `held`: it waits for `_begin_controller`."""
+        """Start the controller. With `held` it waits for `_begin_controller`."""
         library = self.topology.controller
         python = environment.controller_interpreter(library)
         argv = isolated("-m", "controller", "--library", library, path=python)
@@ -243,7 +243,7 @@ class Network:
                 stdin=stdin,
                 stdout=log,
                 stderr=log,
-                env=with_checkout(os.environ),  # ryu's environment has ryu alone
+                env=with_checkout(os.environ),  # ryu's environment contains only ryu
                 preexec_fn=die_with_parent,
             )
 

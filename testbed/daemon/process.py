@@ -66,15 +66,17 @@ from testbed.topology.model import Topology
 _TICK_S = 0.2
 _JOBS_END_S = 8.0
 _COMMANDS_END_S = 5.0
-LASTING = ("run", "submit", "capture", "exec")  # the requests that end when what they began has ended
+LASTING = ("run", "submit", "capture", "exec")  # requests that last as long as the work that they start
 
 
 class Ended(Exception):
-    """Asked to end, in the middle of coming up."""
+    """The testbed was asked to end while it was starting."""
 
 
 class EndWish:
-    """The wish to end, which wakes who waits for its descriptor. For any thread, and signal handlers."""
+    """A request to end that wakes those who wait for its descriptor. For any thread, and for signal
+    handlers.
+    """
 
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -90,19 +92,19 @@ class EndWish:
 
 
 class Main:
-    """The other end: the main process."""
+    """The connection to the main process."""
 
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
         self._lock = threading.Lock()
 
     def say(self, message: UpMessage) -> None:
-        """Send a line to the main process; nothing if it is gone, which `wants_end` tells."""
+        """Send a message to the main process; do nothing if it is gone, which `wants_end` reports."""
         with self._lock, contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._socket.sendall(as_line(message))
 
     def wants_end(self, wait_s: float = 0.0, or_else: Sequence[EndWish] = ()) -> bool:
-        """Return whether it sent anything at all, or is gone; or whether somebody else wishes an end."""
+        """Return whether the main process sent anything or is gone, or whether another end was requested."""
         waking: list[socket.socket | EndWish] = [self._socket, *or_else]
         return bool(select.select(waking, [], [], wait_s)[0])
 
@@ -129,7 +131,7 @@ class Daemon:
         self._journal = Journal()
 
     def run(self) -> None:
-        """Bring the testbed up, serve, and take it down. Raises what went wrong."""
+        """Start the testbed, serve requests, and end it. Raises the error that made it fail."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._end.set())
         uid = self._owner.uid
@@ -137,7 +139,7 @@ class Daemon:
             mount_names(self._topology, self._runtime.folder)
         except OSError as error:
             raise HostError(f"put the hosts' names in place of /etc/hosts: {error.strerror}") from error
-        # all namespaces end with this process: the kernel deletes their devices then, faster than one by one
+        # all namespaces end with this process: the kernel then deletes their devices, faster than one by one
         local = partial(Local, cgroups=self._cgroups, leaves_devices=True)
         network = Network(self._topology, self._runtime.folder, uid, self._progress, local)
         with network:
@@ -161,9 +163,10 @@ class Daemon:
                     self._jobs.stop_all(why, _JOBS_END_S)
 
     def _open(self, network: Network) -> None:
-        """Make what answers requests, on a network that is up."""
+        """Create the objects that answer requests, on a network that is up."""
         self._network, machine = network, network.machine
-        # not in the daemon's own network namespace: a user may look into a process that runs as that user
+        # started outside the daemon's own network namespace: a user may inspect processes that run as that
+        # user
         self._files = UserFiles(machine.hosts.popen_aside)
         means = means_of(
             runtime=self._runtime,
@@ -184,8 +187,8 @@ class Daemon:
         self._main.say(UpPhase(phase, done, total))
 
     def _watch(self) -> None:
-        """Watch until asked to end. Raises TestbedError when something dies that the testbed cannot
-        do without.
+        """Watch until asked to end. Raises TestbedError when a process ends that the testbed cannot do
+        without.
         """
         while not self._main.wants_end(_TICK_S, or_else=[self._end]):
             for restart in self._network.watch():
@@ -201,12 +204,12 @@ class Daemon:
                 )
 
     def _follow_turns(self) -> None:
-        """Have running jobs follow circuits while these are dark, whoever asked for them."""
+        """Reroute running jobs when circuits change, while these are dark, whoever requested the change."""
         turns = -1
         while not self._end.is_set() and not self._network.ending.is_set():
             try:
                 seen = rpc.call(self._network.controller_socket, "turned", other_than=turns)
-            except TestbedError:  # away: it will be started again
+            except TestbedError:  # not running: it will be restarted
                 self._network.ending.wait(_TICK_S)
                 continue
             if seen != turns and turns != -1:
@@ -214,28 +217,28 @@ class Daemon:
             turns = seen
 
     def _note(self, text: str) -> None:
-        """Write a line to the screen of `up`, and to the daemon's log for who looks later."""
+        """Write a line to the screen of `up` and to the daemon's log."""
         text = line(text)
         print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
         self._journal.add("note", text)
         self._main.say(UpNote(text))
 
     def _note_by_hand(self, what: str, request: dict[str, Any]) -> None:
-        """Note in the journal what somebody did to links."""
+        """Record in the journal what a user did to links."""
         if request["action"] != "list":
             self._journal.add(what, by_hand_in_words(what, request))
 
     def _follow_circuits(self) -> None:
-        """Tell running jobs of circuits that were changed past the daemon, as `testbed circuits request`
-        does.
+        """Reroute running jobs after circuits were changed without the daemon, as by `testbed circuits
+        request`.
         """
         if not self._jobs.means.supply.across_units():
             self._circuits = None
             return
-        with contextlib.suppress(TestbedError):  # the controller is away, and changes nothing
+        with contextlib.suppress(TestbedError):  # the controller is not running, so nothing changes
             circuits = decode(LitCircuits, self._ask_controller("circuits"), "circuits").circuits
             if circuits != self._circuits and self._circuits is not None:
-                # not on this thread, which starts the controller again when it ends
+                # on a thread of its own: this one has to restart the controller if that ends
                 threading.Thread(
                     target=self._jobs.means.supply.follow_circuits,
                     args=(self._jobs.fail_now,),
@@ -294,7 +297,7 @@ class Daemon:
             frames = asked(CaptureRequest, request)
             return capture.answer(self._network.machine.tap, asker, frames, emit, is_over, self._files)
         if operation == "exec":
-            if asker.uid != 0:  # which only root can be, and root may do all of this without asking
+            if asker.uid != 0:  # only root can act so, and root may do all of this anyway
                 asker.check_may_act(self._owner)
             command = asked(CommandRequest, request)
             return as_json(self._commands.answer(command, asker, peer, emit, disconnected))
@@ -350,7 +353,7 @@ class Daemon:
         )
 
     def _asked_controller(self) -> tuple[ControllerStatus, LitCircuits | None]:
-        """Return how the controller is, and what it says of circuits; None of one that is away."""
+        """Query the controller's state and its circuits; None for the circuits if it is not running."""
         restarts = self._network.controller_restarts
         library: str | UnsetType = UNSET
         lacks: tuple[str, ...] | UnsetType = UNSET
@@ -358,7 +361,7 @@ class Daemon:
             light = decode(LitCircuits, self._ask_controller("circuits"), "circuits")
             library = str(self._ask_controller("library"))
             lacks = tuple(self._ask_controller("lacks"))
-        except TestbedError as error:  # circuits go on forwarding without it, and `status` goes on answering
+        except TestbedError as error:  # circuits keep forwarding without it, and `status` keeps answering
             return ControllerStatus(
                 state="away", restarts=restarts, library=library, lacks=lacks, ready=False, error=str(error)
             ), None
@@ -371,7 +374,9 @@ class Daemon:
 
 
 def main(argv: list[str]) -> int:
-    """Return 0 after an end that was asked for; else the error's, which the main process has been told."""
+    """Run the daemon. Return 0 after a requested end, else the exit code of the error, which was sent to the
+    main process.
+    """
     parser = argparse.ArgumentParser(prog="python -m testbed.daemon.process", description=__doc__)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument(
@@ -383,7 +388,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--enclosures", type=Path, help="the cgroup in which those of jobs are made")
     arguments = parser.parse_args(argv)
     os.set_inheritable(arguments.main, False)
-    os.environ.pop("SETUPTOOLS_USE_DISTUTILS", None)  # supervisor.py's, for imports that are done by now
+    os.environ.pop(
+        "SETUPTOOLS_USE_DISTUTILS", None
+    )  # set by supervisor.py for imports that are complete by now
     peer = Main(arguments.main)
     peer.say(UpPhase("namespaces", 0, 0))
     runtime = Runtime(arguments.folder.name, arguments.folder)
@@ -398,7 +405,7 @@ def main(argv: list[str]) -> int:
     except TestbedError as error:
         peer.say(UpFailure(str(error), error.exit_code))
         return error.exit_code
-    except Exception as error:  # a defect: its trace goes to the daemon's log, its line to the user
+    except Exception as error:  # a defect: the traceback goes to the daemon's log, one line to the user
         traceback.print_exc()
         words = f"daemon: {type(error).__name__}: {error} (more in {runtime.log / 'daemon.log'})"
         peer.say(UpFailure(words, 1))

@@ -1,6 +1,5 @@
-"""The XDP programs at the devices of a network, read back before each start of a job and while it runs:
-anybody with the rights in a host can put another in their place, and the job would wait for results that
-nobody takes.
+"""Check the XDP programs on a network's devices before each start of a job and while it runs: any process
+with the rights in a host can replace them, and the job would wait for results that nobody receives.
 """
 
 from __future__ import annotations
@@ -22,9 +21,7 @@ HOST_DEVICE = "eth0"
 
 @dataclass(frozen=True, slots=True)
 class DevicePrograms:
-    """The devices that the jobs of the testbed of this name use, and the programs that are attached there.
-    Thread-safe.
-    """
+    """The devices that jobs of the testbed `name` use, and the programs attached to them. Thread-safe."""
 
     name: str
     topology: Topology
@@ -32,10 +29,10 @@ class DevicePrograms:
     lock: threading.Lock
 
     def require(self, layout: Layout, recovery: Recovery) -> list[str]:
-        """Load what few jobs have use for, if this one has: before its admission, since others' wait for one.
-        Raise ChangedError, in one line, where another program is at a device of a job's hosts or units, or
-        none at a switch's, or such a device is gone. Where a host's has none, attach it again, and return a
-        line that says so.
+        """Check the programs on the devices of a job's hosts and units. First load programs that only few
+        jobs use, if this job does; this precedes its admission, since other jobs' admissions would wait.
+        ChangedError, in one line, if a device has a foreign program, a switch's device has none, or a device
+        is gone. If a host's device has none, attach the testbed's again and return a line that says so.
         """
         for what in {*layout.programs.values(), *([QUESTIONS] if recovery == Recovery.INTEGRITY else [])}:
             self.programs.need(what)
@@ -71,7 +68,7 @@ class DevicePrograms:
         return line
 
     def _devices_of(self, layout: Layout) -> set[str]:
-        """Return the switch ports of a job's hosts, and all of its units that lead to no host."""
+        """Return the switch ports of a job's hosts, and all ports of its units that lead to no host."""
         units = {host[0] for host in layout.hosts()} | {unit for pair in layout.demands for unit in pair}
         units |= {place.unit for place in layout.forest.places} if layout.forest else set()
         used = {addresses.tor_port_device(*host) for host in layout.hosts()}

@@ -1,4 +1,4 @@
-"""The parts of a testbed's status that its topology and its counters say. Pure."""
+"""Make the parts of a testbed's status that come from its topology and its counters. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from testbed.topology.yaml_text import written
 
 
 def units(topology: Topology, restarts: Mapping[int, int]) -> tuple[UnitStatus, ...]:
-    """Return the units, by how often each ToR was started again."""
+    """Return the status of units, with the number of restarts of each ToR."""
     return tuple(
         UnitStatus(
             name=unit.name,
@@ -44,7 +44,7 @@ def _racks(unit: UnitSpec, restarts: Mapping[int, int]) -> tuple[RackStatus, ...
 def hosts(
     topology: Topology, held: Mapping[str, int], guests: Mapping[Host, Collection[int]]
 ) -> tuple[HostStatus, ...]:
-    """Return the hosts, by the jobs that hold them, and by the users who run commands there."""
+    """Return the status of hosts, with the jobs that hold them and the users who run commands there."""
     return tuple(
         _host(topology, (unit.index, number), held, guests)
         for unit in topology.units
@@ -68,7 +68,7 @@ def _host(
 
 
 def links(statistics: Mapping[str, LinkCounters]) -> tuple[LinkStatus, ...]:
-    """Return the links, by their counters."""
+    """Return the status of links, with their counters."""
     return tuple(
         LinkStatus(
             name=name,
@@ -85,7 +85,7 @@ def links(statistics: Mapping[str, LinkCounters]) -> tuple[LinkStatus, ...]:
 
 
 def optical_model(ocs: OcsSpec) -> OpticalModelStatus | UnsetType:
-    """Return the model and its settings; nothing of the usual one."""
+    """Return the optical model and its settings; nothing for the default model."""
     if ocs.is_usual:
         return UNSET
     settings = ocs.settings
@@ -96,5 +96,5 @@ def optical_model(ocs: OcsSpec) -> OpticalModelStatus | UnsetType:
 
 
 def _written(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return values, whole, as a configuration has each of them in a line."""
+    """Return values, each formatted in one line, as in a configuration."""
     return {name: written([value], in_a_line=True)[1:-1] for name, value in settings.items()}

@@ -1,8 +1,8 @@
-"""The work of the main process: it holds the name, starts the daemon in namespaces of its own, watches it,
-sees it gone.
+"""The main process's work: hold the testbed's name, start the daemon in namespaces of its own, watch it, and
+see it end.
 
-Talks with the daemon over a socket pair (testbed/daemon/process.py says what crosses it). Whatever goes
-wrong, this returns or raises only when the testbed's PID namespace is empty.
+Talks with the daemon over a socket pair (testbed/daemon/process.py lists the messages). Whatever fails, this
+returns or raises only when the testbed's PID namespace is empty.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from testbed.errors import HostError, RequestError, TestbedError, disk_is_full, 
 from testbed.interpreters import isolated, with_checkout
 from testbed.topology.model import Topology
 
-END_S = 20.0  # for an end in order; then by force
+END_S = 20.0  # for an orderly end; after that by force
 _GONE_S = 10.0
-_INIT_KILLED = "unshare: sigprocmask unblock failed"  # its last words when what it runs was killed
+_INIT_KILLED = "unshare: sigprocmask unblock failed"  # its last output if the process it runs was killed
 _NO_PROCESS = "there is no such process"
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -66,13 +66,13 @@ def bring_up(
     held: Callable[[], None] | None = None,
     ends_with: int | None = None,
 ) -> int:
-    """Bring a testbed up, keep it, and take it down when asked by a signal or by `testbed down`, or when the
-    process of the number `ends_with` has ended.
+    """Start a testbed, supervise it, and end it at a signal, at `testbed down`, or when process `ends_with`
+    has ended.
 
-    `held` is called once the name is held. Raises what made it fail, and KeyboardInterrupt when it was
-    asked to end before it was up.
+    `held` is called once the name is held. Raises the testbed's error, and KeyboardInterrupt if it was asked
+    to end before it was up.
     """
-    os.umask(0o022)  # whatever the user's is: the daemon, its files and its jobs have this one
+    os.umask(0o022)  # for the daemon, its files and its jobs, whatever the user's umask
     with _end_of(ends_with) as ended, HeldName(runtime, caller) as name:
         runtime.topology.write_text(topology.to_json())
         facts = MainFacts(runtime.name, os.getpid(), caller.user, topology.name)
@@ -100,8 +100,8 @@ def bring_up(
 
 @contextlib.contextmanager
 def _last_words(name: HeldName, facts: MainFacts) -> Iterator[None]:
-    """Have a testbed that dies in the block leave why, in the daemon's log, too, and its logs. One that this
-    host cannot bring up has said all, and leaves nothing.
+    """Store the reason when a testbed dies in the block, in the daemon's log too, and keep its logs. A
+    testbed that this host cannot start has reported everything, and leaves nothing behind.
     """
     try:
         yield
@@ -119,7 +119,9 @@ def _last_words(name: HeldName, facts: MainFacts) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _end_of(pid: int | None) -> Iterator[int | None]:
-    """Return a descriptor that is readable once a process has ended. RequestError where there is none."""
+    """Yield a descriptor that is readable once a process has ended. RequestError if there is no
+    such process.
+    """
     if pid is None:
         yield None
         return
@@ -138,7 +140,7 @@ def _end_of(pid: int | None) -> Iterator[int | None]:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[int]:
-    """Return a descriptor that is readable once a signal asked this process to end."""
+    """Yield a descriptor that is readable once a signal asked this process to end."""
     reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def note(_number: int, _frame: FrameType | None) -> None:
@@ -156,8 +158,8 @@ def _signals() -> Iterator[int]:
 
 
 class DaemonTree:
-    """The daemon's process tree, from outside. A context manager: leaving it kills what is left, and waits
-    until it is gone.
+    """The daemon's process tree. A context manager: leaving it kills the remaining processes, and waits until
+    they are gone.
     """
 
     def __init__(self, runtime: Runtime, caller: Caller, cgroups: Cgroups = NO_CGROUPS) -> None:
@@ -181,20 +183,20 @@ class DaemonTree:
 
         def bind_to_parent() -> None:
             namespaces.die_with_parent()
-            if os.getppid() != parent:  # it died before the kernel was told
+            if os.getppid() != parent:  # the parent died before this setting
                 os._exit(1)
 
         with theirs, _daemon_log(self._runtime).open("ab") as log:
             self._process = subprocess.Popen(
                 namespaces.command(argv, f"optinc-{self._runtime.name}"),
                 cwd=CHECKOUT,
-                # Mininet needs a module of distutils; setuptools', put in its place, takes 100 ms to import.
+                # Mininet needs a module of distutils; setuptools' replacement of it takes 100 ms to import.
                 env={**with_checkout(os.environ), "SETUPTOOLS_USE_DISTUTILS": "stdlib"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 pass_fds=[theirs.fileno()],
-                # a terminal's Ctrl-C is for this process, which passes it on in order
+                # a terminal's Ctrl-C is for this process only, which then ends the daemon in order
                 start_new_session=True,
                 preexec_fn=bind_to_parent,
             )
@@ -206,7 +208,8 @@ class DaemonTree:
             self._process.kill()
         self._process.wait()
         if self._init_pidfd >= 0:
-            # Readable when PID 1 is gone, which the kernel lets go only after every process of its namespace.
+            # Readable once PID 1 is gone; the kernel releases PID 1 only after every process of its
+            # namespace.
             with selectors.DefaultSelector() as selector:
                 selector.register(self._init_pidfd, selectors.EVENT_READ)
                 if not selector.select(_GONE_S):
@@ -224,8 +227,8 @@ class DaemonTree:
             self._init_pidfd = os.pidfd_open(psutil.Process(self._process.pid).children()[0].pid)
 
     def watch(self, asked: int, on_message: Show, ended: int | None = None) -> None:
-        """Wait until the daemon has ended. Raises what it died of. Both descriptors ask for its end, `ended`
-        as long as it is readable.
+        """Wait until the daemon has ended; raise the error of which it died. Either descriptor, `asked` or
+        `ended`, requests its end while it is readable.
         """
         deadline = float("inf")
         pidfd = os.pidfd_open(self._process.pid)
@@ -243,9 +246,9 @@ class DaemonTree:
                 if asked in ready or ended in ready:
                     if asked in ready:
                         os.read(asked, 100)
-                    if ended is not None and ended in ready:  # which it stays
+                    if ended is not None and ended in ready:  # it remains readable
                         selector.unregister(ended)
-                    if not self.ready or self.asked:  # while it comes up there is nothing to end in order
+                    if not self.ready or self.asked:  # while it starts, nothing needs an orderly end
                         self._process.kill()
                     else:
                         self._socket.sendall(b"end\n")
@@ -263,7 +266,7 @@ class DaemonTree:
         self._raise_failure()
 
     def _receive(self, on_message: Show) -> bool:
-        """Take the daemon's messages; return False at their end."""
+        """Read the daemon's messages; return False at their end."""
         try:
             data = self._socket.recv(65536)
         except ConnectionResetError:
@@ -297,12 +300,12 @@ class DaemonTree:
 
 
 def _daemon_log(runtime: Runtime) -> Path:
-    """Return the file of what the daemon prints, and of why the testbed ended."""
+    """Return the file with the daemon's output, and the reason of the testbed's end."""
     return runtime.log / "daemon.log"
 
 
 def _ended_in_words(code: int) -> str:
-    """Return how `unshare` ended. What it runs ends with 128 and the number of the signal that ended the
+    """Describe how `unshare` ended. Its child exits with 128 plus the number of the signal that ended the
     daemon (testbed/emulation/namespaces.py).
     """
     killed_by = -code if code < 0 else code - 128
@@ -313,13 +316,13 @@ def _ended_in_words(code: int) -> str:
 
 
 class Relay:
-    """Shows messages to the command that waits, until the testbed is up; from then on in the log."""
+    """Passes messages to the waiting command until the testbed is up; afterwards writes them to the log."""
 
     def __init__(self, writer: int, runtime: Runtime) -> None:
         self._writer, self._runtime = writer, runtime
 
     def held(self) -> None:
-        """Take the log's folder, which has been made: standard output and error go there."""
+        """Redirect standard output and error to the log, whose folder now exists."""
         log = os.open(
             self._runtime.log / "up.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
         )
@@ -329,7 +332,7 @@ class Relay:
         self._screen = Screen(sys.stdout)
 
     def show(self, message: UpMessage) -> None:
-        """Say something, and wait for nobody: a command that went away is no reason to end."""
+        """Show a message without blocking: a command that went away is no reason to end."""
         if self._writer >= 0:
             with contextlib.suppress(BrokenPipeError):
                 os.write(self._writer, as_line(message))
@@ -346,8 +349,8 @@ class Relay:
 def bring_up_detached(
     runtime: Runtime, topology: Topology, caller: Caller, screen: Screen, ends_with: int | None = None
 ) -> int:
-    """Start the main process in a session of its own; return when the testbed is up. Raises what made it
-    fail.
+    """Start the main process in a session of its own, and return when the testbed is up. Raises the error
+    that made it fail.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -367,7 +370,7 @@ def bring_up_detached(
                     raise from_exit_code(message.exit_code, message.error)
                 try:
                     screen.show(message)
-                except BrokenPipeError:  # a command whose output nobody reads brings it up all the same
+                except BrokenPipeError:  # the testbed starts even if nobody reads the command's output
                     if not output.reader_has_gone():
                         raise
                 if isinstance(message, UpReady):

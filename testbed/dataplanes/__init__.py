@@ -1,1 +1,1 @@
-"""The data planes: programs and their control planes, a folder for each."""
+"""The data planes: programs and their control planes, one folder each."""

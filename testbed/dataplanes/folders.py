@@ -1,12 +1,11 @@
-"""The folder of each engine, by what a module of it must have: where a unit's switch comes from.
+"""Find the folder of each engine, and define the modules that it must have.
 
-A folder has two modules that are asked for here, and nothing outside it knows more of it:
-
+A folder has two modules that are used here; nothing outside knows more of it:
 - `tors`: `Tors(topology, log, progress)`, a `testbed.dataplanes.tors.Tors`, and `require(topology)`, which
   raises what the host lacks for it before anything starts.
-- `routes`, where switches are no bridges: `router(unit, dpid)`, which sets a switch's whole table.
+- `routes`, if switches are no bridges: `router(unit, dpid)`, which sets a switch's whole table.
 
-Modules are imported when a topology needs them: an engine's libraries need not be there for another's.
+Modules are imported when a topology needs them: one engine's libraries are not required for another's.
 """
 
 from __future__ import annotations
@@ -23,7 +22,9 @@ Router = Callable[[Mapping[tuple[str, int], tuple[tuple[str, ...], str]]], None]
 
 
 def used_by(topology: Topology) -> list[str]:
-    """The folders of the engines of a topology's units, and of its core, in the order of DATA_PLANES."""
+    """Return the folders of the engines of a topology's units, and of its core, in the order of
+    DATA_PLANES.
+    """
     used = {unit.data_plane.folder for unit in topology.units}
     if topology.core_link:
         used.add(DATA_PLANES["none"].folder)
@@ -33,7 +34,7 @@ def used_by(topology: Topology) -> list[str]:
 
 
 def part(folder: str, name: str) -> Any:
-    """A module of a folder of testbed/dataplanes/."""
+    """Import a module of a folder of testbed/dataplanes/."""
     return importlib.import_module(f"testbed.dataplanes.{folder}.{name}")
 
 
@@ -44,7 +45,7 @@ def require(topology: Topology) -> None:
 
 
 def routers(topology: Topology) -> dict[Dpid, Router]:
-    """Return, for each switch that speaks no OpenFlow, what sets its routes."""
+    """Return, for each switch without OpenFlow, the function that sets its routes."""
     units = [unit for unit in topology.units if not unit.data_plane.is_bridge]
     return {dpid: _router(unit, dpid) for unit in units for dpid in unit.switches}
 

@@ -1,5 +1,5 @@
-"""The switches of a running testbed's units, ToRs and those of pods, whatever their engines are: the places
-that they are, and what becomes of those that are processes and end.
+"""The switches of a running testbed's units, ToRs and pod switches, of all engines: as places, and as
+processes that may end.
 """
 
 from __future__ import annotations
@@ -21,47 +21,47 @@ Progress = Callable[[str, int, int], None]
 
 
 class Tors(Protocol):
-    """The switches of the units of one folder's engines, by their numbers: ToRs, and those of pods."""
+    """The switches of the units with one folder's engines, by datapath id: ToRs and pod switches."""
 
     @property
     def by_dpid(self) -> Mapping[Dpid, SummingPlace]: ...
 
     @property
     def restarts(self) -> Counter[int]:
-        """Count how often each was started again."""
+        """The number of restarts of each switch."""
 
     def standing(self, cells: Cells) -> AbstractContextManager[object]:
-        """Make them, over devices that are there and the maps of the fast path; leaving takes them down."""
+        """Make the switches, over existing devices and the maps of the fast path; leaving removes them."""
 
     def verdicts(self) -> Mapping[str, int]:
-        """Count what they did with packets, where the fast path does not count it."""
+        """Count their packets by verdict, where the fast path does not count them."""
 
     def require_alive(self) -> None:
-        """Raise TestbedError if one has ended."""
+        """Raise TestbedError if a switch has ended."""
 
     def any_ended(self) -> bool:
-        """Return whether one has, and was not started again yet."""
+        """Return whether a switch has ended and was not restarted yet."""
 
     def has_ended(self, dpid: Dpid) -> bool:
-        """Return whether this one has, and was not started again yet."""
+        """Return whether this switch has ended and was not restarted yet."""
 
     def watch(self) -> Sequence[EndedSwitch]:
-        """Return those that ended, each to be started again by `restart`. TestbedError if one ended for
-        good.
+        """Return the ended switches that `restart` can restart. TestbedError if one is not to be
+        restarted.
         """
 
     def restart(self, dpid: Dpid) -> None:
-        """Start one again; it knows no job then."""
+        """Restart a switch; it then has no job's state."""
 
     def resettle(self, controller: Path) -> None:
-        """Have the controller set the routes of those that lack them."""
+        """Have the controller set the routes of switches that lack them."""
 
 
 class AllTors:
-    """Those of a whole topology, folder by folder."""
+    """The switches of a whole topology, folder by folder."""
 
     def __init__(self, topology: Topology, log: Path, progress: Progress) -> None:
-        """`log` is a folder. Raises what an engine lacks on this host."""
+        """Make the `Tors` of each engine. `log` is a folder. Raises what an engine lacks on this host."""
         self._parts: list[Tors] = [
             part(folder, "tors").Tors(topology, log, progress) for folder in used_by(topology)
         ]

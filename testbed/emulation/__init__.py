@@ -1,1 +1,1 @@
-"""The emulated fabric: namespaces, links, switches and hosts, and the only importer of Mininet."""
+"""The emulated fabric: namespaces, links, switches and hosts. The only importer of Mininet."""

@@ -1,9 +1,8 @@
-"""The frames of one shaped link as they leave it, for a capture file. Owns the packet sockets and the filter
-on them.
+"""Capture the frames of one shaped link as they leave it. Owns the packet sockets and their filter.
 
-They are taken where the link's inner ends (links.py) send: there every frame that crosses the link is an
-ordinary one, and it is seen once, after the queue. On a switch port and on a host's interface XDP takes and
-sends frames that no packet socket sees. Who may capture into which file is the daemon's (daemon/capture.py).
+Frames are captured where the link's inner ends (links.py) send: every frame that crosses the link is an
+ordinary one there, and is seen once, after the queue. On switch ports and hosts' interfaces, XDP receives and
+sends frames that no packet socket sees. daemon/capture.py decides who may capture into which file.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from testbed.topology.model import Topology
 from testbed.wire import pcap
 
 _BUFFER_BYTES = 32 << 20
-_POLL_S = 0.1  # between two looks at whether to stop
+_POLL_S = 0.1  # interval of checks whether to stop
 # linux/if_packet.h, asm-generic/socket.h
 _ETH_P_ALL, _SOL_PACKET, _PACKET_STATISTICS, _PACKET_OUTGOING = 3, 263, 6, 4
 _SO_ATTACH_FILTER, _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 26, 33, 35
-# load the packet's type (SKF_AD_OFF + SKF_AD_PKTTYPE); outgoing: keep all of it; else: nothing
+# load the packet's type (SKF_AD_OFF + SKF_AD_PKTTYPE); outgoing: accept all of it; else: drop
 _OUTGOING_ONLY = (
     (0x20, 0, 0, 0xFFFFF004),
     (0x15, 0, 1, _PACKET_OUTGOING),
@@ -42,8 +41,8 @@ _OUTGOING_ONLY = (
 
 
 def link(topology: Topology, name: str) -> WireSpec:
-    """The link of this name. RequestError for none such, and for one without a rate, which has no place to
-    look.
+    """Return the link of this name. RequestError for an unknown link, and for one without a rate, where
+    nothing can be captured.
     """
     wires = {wire.name: wire for wire in parts(topology).wires}
     if name not in wires:
@@ -61,13 +60,13 @@ def _listed(names: Sequence[str]) -> str:
 
 
 class Tap:
-    """Two packet sockets on a link's inner ends, from entering to leaving the block."""
+    """Two packet sockets on a link's inner ends, open during the block."""
 
     def __init__(self, wire: WireSpec) -> None:
         self._wire, self.link = wire, wire.name
         self.is_from_tor = wire.a.namespace is None
         self._stack = ExitStack()
-        self._sockets: list[socket.socket] = []  # what leaves towards end b, towards end a
+        self._sockets: list[socket.socket] = []  # frames towards end b, frames towards end a
 
     def __enter__(self) -> Self:
         towards_a, towards_b = inner_devices(self._wire)
@@ -87,7 +86,9 @@ class Tap:
     def capture(
         self, write: Callable[[bytes], object], count: int, seconds: float, stop: Callable[[], bool]
     ) -> Captured:
-        """Writes a capture file's bytes, until so many frames or seconds are over or `stop` says so."""
+        """Write a capture file's bytes, until `count` frames are captured, `seconds` have passed, or `stop`
+        returns true.
+        """
         done, began = Captured(), time.monotonic()
         write(pcap.HEADER)
         held: list[tuple[int, int, bytes]] = []
@@ -99,11 +100,11 @@ class Tap:
             before_ns = time.time_ns()
             held += [frame for side in (0, 1) for frame in self._read(side, before_ns)]
             held.sort(key=lambda frame: frame[0])
-            # what is later may still be overtaken by what the other socket has not given yet
+            # later frames wait: the other socket may still deliver earlier ones
             due = [frame for frame in held if frame[0] <= before_ns]
             self._write(write, due[: count - done.forward - done.backward], done)
             del held[: len(due)]
-        # what had left when it was told to end, and this thread had not come to yet
+        # frames that had left when the end was requested, and were not read yet
         held += [frame for side in (0, 1) for frame in self._read(side, time.time_ns())]
         held.sort(key=lambda frame: frame[0])
         self._write(write, held[: count - done.forward - done.backward], done)
@@ -112,7 +113,7 @@ class Tap:
         return done
 
     def _read(self, side: int, until_ns: int) -> Iterator[tuple[int, int, bytes]]:
-        """All that left before this time, and at most one frame more."""
+        """Yield all frames that left before this time, and at most one more."""
         time_ns = 0
         while time_ns <= until_ns:
             try:
@@ -138,7 +139,7 @@ class Tap:
 
 
 def _listen(device: str) -> socket.socket:
-    """A socket that gets what leaves by a device of the calling thread's network namespace."""
+    """Open a socket that receives the frames sent by a device of the calling thread's network namespace."""
     made = socket.socket(
         socket.AF_PACKET, socket.SOCK_RAW, 0
     )  # protocol 0: nothing arrives before it is bound

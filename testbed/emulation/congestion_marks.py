@@ -1,9 +1,9 @@
-"""Marks on links: explicit congestion notification (RFC 3168) where frames wait, at the token bucket of each
-direction of a shaped wire.
+"""Mark congestion on links: explicit congestion notification (RFC 3168) at the queue of the token bucket, in
+each direction of a shaped wire.
 
-A BPF program at the ingress of the inner ends, between the fault stage and the redirect, marks what finds too
-much before it. Only frames whose sender said that it heeds marks are marked: gradients, and TCP where
-net.ipv4.tcp_ecn asks for it. Owns thresholds, attaching and reading back;
+A BPF program at the ingress of the inner ends, between the fault stage and the redirect, marks a frame if too
+many bytes wait before it. It marks only frames whose sender declared that it reacts to marks: gradients, and
+TCP if net.ipv4.tcp_ecn enables it. Owns thresholds, attaching and reading back;
 testbed/dataplanes/xdp/link_marks.py owns the program.
 """
 
@@ -21,15 +21,15 @@ from testbed.emulation.netlink import MARK_PRIORITY, RouteSocket
 from testbed.machine.links import burst_bytes, rate_bytes_per_s
 
 _ETHERNET_BYTES = 14
-# A quarter of the queue: a window that doubles is heard of in time. Of a deep one less: what late processes
-# may cost nothing.
+# A quarter of the queue: a sender that doubles its window learns of it in time. Less of a deep queue:
+# `_LONGEST_S` of the rate, which late processes may use up without loss.
 _SHARE = 4
 _LONGEST_S = 0.002
 _LEAST_FRAMES = 4
 
 
 def threshold_bytes(wire: WireSpec) -> int:
-    """Behind how many waiting bytes a frame is marked."""
+    """Return the number of waiting bytes from which frames are marked."""
     deep = max(
         _LEAST_FRAMES * (wire.mtu + _ETHERNET_BYTES),
         round(rate_bytes_per_s(wire.rate_mbps or 0.0) * _LONGEST_S),
@@ -38,7 +38,7 @@ def threshold_bytes(wire: WireSpec) -> int:
 
 
 def queue_of(wire: WireSpec) -> QueueSpec:
-    """A shaped wire's queue as its program counts it along."""
+    """Return a shaped wire's queue, as its program simulates it."""
     rate_mbps = wire.rate_mbps or 0.0
     return QueueSpec(
         rate_bytes_per_s(rate_mbps),
@@ -49,9 +49,9 @@ def queue_of(wire: WireSpec) -> QueueSpec:
 
 
 class LinkMarks:
-    """The marking of a fabric's shaped links. A context manager: entering begins to compile the program on a
-    thread, so that devices are made meanwhile, `attach` waits for it; leaving lets go of the program. Where
-    no link has a rate there is none.
+    """The marking on a fabric's shaped links. A context manager: entering starts compiling the program on a
+    thread, while devices are made; `attach` waits for it; leaving releases the program. Without shaped links
+    there is none.
     """
 
     def __init__(self, wires: Sequence[WireSpec]) -> None:
@@ -69,7 +69,7 @@ class LinkMarks:
         self._compiler.shutdown()
         if self._loaded and not self._loaded.exception():
             with self._loaded.result():
-                pass  # its end lets go of it
+                pass  # leaving the program's block releases it
 
     @property
     def _program(self) -> MarkProgram:
@@ -77,7 +77,7 @@ class LinkMarks:
         return self._loaded.result()
 
     def attach(self, namespace: int) -> None:
-        """Puts the program in front of each shaped link's queues, in the namespace of their inner ends."""
+        """Attach the program before each shaped link's queues, in the namespace of their inner ends."""
         if not self._wires:
             return
         program = self._program
@@ -93,12 +93,12 @@ class LinkMarks:
             attach(route, ends, program, PROGRAM, MARK_PRIORITY, "links mark what waits in them")
 
     def set_rates(self, rates_mbps: Mapping[str, float]) -> None:
-        """Follows the links' rates, by name."""
+        """Update the links' rates, by name."""
         for name, rate_mbps in rates_mbps.items():
             wire = self._wires[name] = replace(self._wires[name], rate_mbps=rate_mbps)
             for ifindex in self._inner[name]:
                 self._program.set_queue(ifindex, queue_of(wire))
 
     def counters(self, link: str) -> list[dict[str, int]]:
-        """Frames seen and marked: from end a to b, and back."""
+        """Return the frames seen and marked: from end a to b, and back."""
         return [self._program.counters(ifindex) for ifindex in self._inner[link]]

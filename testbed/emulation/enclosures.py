@@ -1,9 +1,9 @@
-"""All that a job, a command in a host, or a user's class started, wherever it went: kept together, and ended
-together.
+"""Enclosures: hold together, and end together, everything that a job, a command in a host, or a user's class
+started.
 
-Each has a cgroup of its own, which no process of a user's can leave. And whatever a user still has in the
-network namespace of one of its hosts is ended too, unless something else of that user's is there: where this
-machine gives no cgroups, that alone holds, and a mark in the environment.
+Each enclosure has a cgroup, which no user's process can leave. Besides, a user's processes in the network
+namespace of one of its hosts are ended too, unless something else of the same user runs there. On a machine
+without cgroups this is the only means, with a mark in the environment.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _ROOT = 0
 
 
 class Enclosures:
-    """Those of a fabric. `folder` is the cgroup that theirs are made in, None where this machine gives none;
-    `limits` has the cgroups of hosts that have a limit, and `namespace` returns a descriptor of a host's
+    """The enclosures of a fabric. `folder` is the cgroup in which theirs are made, None if the machine has no
+    cgroups; `limits` has the cgroups of hosts with a limit; `namespace` returns a descriptor of a host's
     network namespace. Thread-safe.
     """
 
@@ -35,12 +35,12 @@ class Enclosures:
     ) -> None:
         self._folder, self._limits, self._namespace = folder, limits, namespace
         self._numbers = itertools.count(1)
-        self._users: Counter[tuple[int, int]] = Counter()  # of a network namespace: who has how many there
+        self._users: Counter[tuple[int, int]] = Counter()  # enclosures by (network namespace, user)
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
     def opened(self, name: str, uid: int) -> Iterator[Enclosure]:
-        """Make one for what runs as this user; it is ended with the block."""
+        """Make an enclosure for processes of this user; it ends with the block."""
         enclosure = self.open(name, uid)
         try:
             yield enclosure
@@ -48,12 +48,12 @@ class Enclosures:
             enclosure.end()
 
     def open(self, name: str, uid: int) -> Enclosure:
-        """Make one, which `Enclosure.end` ends."""
+        """Make an enclosure, which `Enclosure.end` ends."""
         return Enclosure(self, f"{name}-{next(self._numbers)}", uid)
 
     def cgroups_of(self, host: str, name: str) -> list[Path]:
-        """Return the cgroups that a process enters at a host, in this order, made where they are not there:
-        that of the host's limit, and the enclosure's, below it where both are of one hierarchy.
+        """Return the cgroups that a process at a host enters, in order, and create missing ones: the host's
+        limit's, then the enclosure's, which is below the first if both are in one hierarchy.
         """
         limit = self._limits.get(host)
         if self._folder is None:
@@ -64,25 +64,25 @@ class Enclosures:
         return [own] if limit is None or is_one else [limit, own]
 
     def enter(self, host: str, uid: int) -> int:
-        """Note that something of this user's is at a host, and return the host's network namespace."""
+        """Record that this user has an enclosure at a host, and return the host's network namespace."""
         number = os.fstat(self._namespace(host)).st_ino
         with self._lock:
             self._users[number, uid] += 1
         return number
 
     def leave(self, namespaces: Sequence[int], uid: int) -> None:
-        """Take back what `enter` noted of these."""
+        """Undo `enter` for these namespaces."""
         with self._lock:
             self._users.subtract((number, uid) for number in namespaces)
 
     def is_empty(self, namespace: int, uid: int) -> bool:
-        """Return whether nothing that was noted of this user is in a network namespace."""
+        """Return whether this user has no recorded enclosure in a network namespace."""
         with self._lock:
             return not self._users[namespace, uid]
 
 
 class Enclosure:
-    """All that runs for one of them. `mark` belongs into the environment of each process."""
+    """One enclosure. `mark` must be in the environment of each of its processes."""
 
     def __init__(self, every: Enclosures, name: str, uid: int) -> None:
         self._every, self._name, self._uid = every, name, uid
@@ -92,12 +92,12 @@ class Enclosure:
         self._lock = threading.Lock()
 
     def hold(self, host: str, pid: int) -> None:
-        """Take in a process that somebody else started at a host. Raises OSError."""
+        """Add a process that was started elsewhere at a host. Raises OSError."""
         for cgroup in self.at(host):
             members(cgroup).write_text(str(pid))
 
     def at(self, host: str) -> list[Path]:
-        """Return the cgroups that its next process at a host is to enter. Raises OSError."""
+        """Return the cgroups that the next process at a host must enter. Raises OSError."""
         with self._lock:
             if host not in self._namespaces:
                 self._namespaces[host] = self._every.enter(host, self._uid)
@@ -106,7 +106,7 @@ class Enclosure:
             return cgroups
 
     def end(self) -> int:
-        """Kill whatever is left of it, wait until that is gone, and return how much it was."""
+        """Kill all remaining processes, wait until they are gone, and return their number."""
         with self._lock:
             namespaces, self._namespaces = set(self._namespaces.values()), {}
             cgroups, self._cgroups = sorted(self._cgroups), set()
@@ -123,6 +123,6 @@ class Enclosure:
 
         ended += end_those(belongs)
         for cgroup in cgroups:
-            with contextlib.suppress(OSError):  # the keeper takes what is left with the testbed
+            with contextlib.suppress(OSError):  # the keeper removes remaining cgroups with the testbed
                 cgroup.rmdir()
         return ended

@@ -1,9 +1,8 @@
-"""Faults on links: loss, duplication, reordering and corruption of all frames of a link's direction, at given
-rates.
+"""Faults on links: loss, duplication, reordering and corruption of the frames of a direction, at given rates.
 
-A fault stage is a BPF program at the ingress of one of a shaped wire's inner ends, in front of the redirect.
-It is attached at its first use and detached when it is cleared, so that a link without faults pays nothing.
-Owns names, attaching and reading back; testbed/dataplanes/xdp/link_faults.py owns the program.
+A fault stage is a BPF program at the ingress of an inner end of a shaped wire, before the redirect. It is
+attached at its first use and detached when it is cleared, so that a link without faults pays nothing. Owns
+names, attaching and reading back; testbed/dataplanes/xdp/link_faults.py owns the program.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from testbed.errors import RequestError, TestbedError
 from testbed.machine.links import DIRECTIONS, LinkDisturbance, LinkFault
 from testbed.messages.links import FaultStatus
 
-MOST_ENDED = 4_096  # faults that are remembered when they have ended: the newest
+MOST_ENDED = 4_096  # ended faults that are remembered, the newest ones
 _ETHERNET_BYTES = 18  # with a VLAN tag
 
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
     fault: LinkFault
-    ifindex: int  # of the inner end where the frames arrive
+    ifindex: int  # the inner end where the frames arrive
 
 
 class LinkFaults:
     """The fault stages of a fabric's links. Thread-safe.
 
-    `make_checksums` (`Wires.make_checksums`) has a link's hosts make the checksums of what they send while it
-    has a stage: one that is made behind the stage would be right for a frame that the stage corrupted.
+    While a link has a stage, `make_checksums` (`Wires.make_checksums`) lets its hosts compute the checksums
+    of what they send: a checksum computed after the stage would be correct for a corrupted frame.
     """
 
     def __init__(
@@ -55,15 +54,14 @@ class LinkFaults:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Detaches every stage and lets go of the program."""
+        """Detach every stage and release the program."""
         with self._route, self._lock:
             self._end_stages(list(self._stages))
 
     def set(self, link: str, fault: LinkFault, direction: str = "both") -> None:
-        """Sets a link's fault, in place of the one that it has; counters start from 0, and frames held back
-        are lost.
+        """Set a link's fault in place of its present one; counters restart at 0, and held frames are lost.
 
-        RequestError for a link that is not there or has no rate.
+        RequestError for a link that does not exist or has no rate.
         """
         if direction not in (*DIRECTIONS, "both"):
             raise RequestError(f"direction: {direction!r}; up, down or both is accepted")
@@ -76,7 +74,7 @@ class LinkFaults:
                     self._set(link, towards, ifindex, ifindex if wire.is_bridged else other, fault)
 
     def clear(self, link: str | None = None) -> None:
-        """Ends the faults of a link, or all of them."""
+        """End the faults of a link, or of all links."""
         if link is not None:
             self._wire(link)
         with self._lock:
@@ -86,7 +84,7 @@ class LinkFaults:
                 self._make_checksums(name, False)
 
     def states(self) -> tuple[FaultStatus, ...]:
-        """Return every direction's fault, in the links' order."""
+        """Return the fault of every direction, in the order of the links."""
         with self._lock:
             if self._program is None:
                 return ()
@@ -98,12 +96,12 @@ class LinkFaults:
             )
 
     def now(self) -> list[LinkDisturbance]:
-        """Return every direction's fault, without its counters."""
+        """Return the fault of every direction, without counters."""
         with self._lock:
             return [LinkDisturbance(*key, stage.fault) for key, stage in self._in_order()]
 
     def ended(self, since_s: float) -> list[LinkDisturbance]:
-        """Return the faults that were cleared, or replaced, since a moment of the monotonic clock."""
+        """Return the faults that were cleared or replaced since a time of the monotonic clock."""
         with self._lock:
             return [fault for at_s, fault in self._ended if at_s >= since_s]
 
@@ -111,7 +109,9 @@ class LinkFaults:
         self._ended.append((time.monotonic(), LinkDisturbance(*key, self._stages[key].fault)))
 
     def counters(self, link: str, direction: str) -> dict[str, int]:
-        """testbed.dataplanes.xdp.link_faults.COUNTERS of one direction. RequestError if it has no fault."""
+        """Return testbed.dataplanes.xdp.link_faults.COUNTERS of one direction. RequestError if it has no
+        fault.
+        """
         with self._lock:
             stage = self._stages.get((link, direction))
             if stage is None or self._program is None:
@@ -125,7 +125,7 @@ class LinkFaults:
         return list(self._wires).index(link), DIRECTIONS.index(towards)
 
     def require(self, link: str) -> None:
-        """RequestError if there is no link of that name, or it has no room for a stage."""
+        """Raise RequestError if the link does not exist, or has no room for a stage."""
         self._wire(link)
 
     def _wire(self, link: str) -> WireSpec:

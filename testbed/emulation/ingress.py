@@ -1,5 +1,5 @@
-"""BPF programs at the ingress of devices, or where one sends: attached, detached and read back. Where a
-kernel has no such filters, says so once.
+"""Attach BPF programs where devices receive or send, detach them, and read that back. Reports a kernel that
+has no such filters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from testbed.emulation.netlink import (
 from testbed.errors import HostError, SettingError, TestbedError
 from testbed.host_checks.features import BY_NAME
 
-_HAS_NONE = errno.ENOENT, errno.ENODEV  # no such program there, or no such device any more
+_HAS_NONE = errno.ENOENT, errno.ENODEV  # no such program there, or the device is gone
 
 
 def attach(
@@ -31,9 +31,8 @@ def attach(
     what: str,
     parent: int = INGRESS,
 ) -> None:
-    """Attaches a program, called `name` in the kernel, to all of the devices, or to none: where they receive,
-    or send (EGRESS). HostError, which begins with `what`, where this kernel has no filters that are BPF
-    programs.
+    """Attach a program, called `name` in the kernel, to all of the devices or to none: where they receive, or
+    send (EGRESS). HostError, beginning with `what`, if this kernel has no BPF filters.
     """
     try:
         route.send([add_program(ifindex, program.fd, name, priority, parent) for ifindex in ifindexes])
@@ -51,7 +50,7 @@ def attach(
 
 
 def detach(route: RouteSocket, ifindexes: Sequence[int], priority: int, parent: int = INGRESS) -> None:
-    """Detaches what `attach` attached there with that priority."""
+    """Detach the programs that `attach` attached with this priority."""
     route.send([delete_program(ifindex, priority, parent) for ifindex in ifindexes])
     _check(route, ifindexes, priority, [], parent)
 

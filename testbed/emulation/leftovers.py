@@ -1,6 +1,4 @@
-"""Processes that outlived what they belong to: those of which something holds are found and ended, whoever
-their parents are.
-"""
+"""Find and kill processes that outlived their owners, by a predicate, whoever their parents are."""
 
 from __future__ import annotations
 
@@ -19,8 +17,8 @@ _STATE, _SESSION, _VSIZE, _ENV_END = 0, 3, 20, 48  # in /proc/PID/stat, of the f
 
 
 def end_session(leader: int, processes: Path = Path("/proc")) -> int:
-    """Kill every process in the session of this leader, which is not reaped yet, and wait until they are
-    gone; return how many there were.
+    """Kill every process in this leader's session (the leader is not reaped yet), wait until they are gone,
+    and return their number.
     """
 
     def belongs(folder: Path) -> bool:
@@ -31,8 +29,8 @@ def end_session(leader: int, processes: Path = Path("/proc")) -> int:
 
 
 def end_those(belongs: Callable[[Path], bool], processes: Path = Path("/proc")) -> int:
-    """Kill every process that this process can see of whose folder in /proc `belongs` holds, and wait until
-    they are gone; return how many there were.
+    """Kill every visible process for whose folder in /proc `belongs` returns true, wait until they are gone,
+    and return their number.
     """
     pidfds = []
     for folder in processes.iterdir():
@@ -44,7 +42,7 @@ def end_those(belongs: Callable[[Path], bool], processes: Path = Path("/proc")) 
         ):
             pidfd = os.pidfd_open(int(folder.name))
             undo.callback(os.close, pidfd)
-            # Looked at after the number is held: the process that it names now is the one that is killed.
+            # Checked after opening the pidfd: so the process that was checked is the one that is killed.
             if belongs(folder):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                 undo.pop_all()
@@ -57,9 +55,9 @@ def end_those(belongs: Callable[[Path], bool], processes: Path = Path("/proc")) 
 
 
 def environment_of(process: Path) -> bytes:
-    """Return a process's environment. In the middle of execve(2) it has none for a moment, though who started
-    it goes on already: that moment is waited for. A thread of the kernel and a process that has ended have
-    no memory, and a process without an environment has an end of it all the same.
+    """Read a process's environment. During execve(2) it is empty for a moment, although the starter already
+    continues: wait for that to pass. A kernel thread and an ended process have no memory; a process without
+    an environment still has an end address of it.
     """
     deadline = time.monotonic() + _EXEC_S
     while not (environment := (process / "environ").read_bytes()) and time.monotonic() < deadline:
@@ -71,7 +69,7 @@ def environment_of(process: Path) -> bytes:
 
 
 def users_of(process: Path) -> set[int]:
-    """Return the user ids of a process: real, effective, saved, and for files."""
+    """Return the user ids of a process: real, effective, saved, and of the file system."""
     for line in (process / "status").read_text().splitlines():
         name, *ids = line.split()
         if name == "Uid:":

@@ -1,22 +1,21 @@
-"""Links: what a wire is, and making, reading back and counting many of them at once.
+"""Links: define wires, make many of them at once, read them back, and count their traffic.
 
-A shaped wire is two veth pairs, its inner ends in the namespace `wires`, joined there by an ingress redirect
-each way, with a token bucket on the egress of either inner end. So a rate holds for every frame, also for
-those that XDP sent by redirection, which skip the egress queue of the device they leave by. An unshaped wire
+A shaped wire is two veth pairs. Their inner ends are in the namespace `wires`, joined there by an ingress
+redirect each way, with a token bucket on the egress of either inner end. So a rate holds for every frame,
+also for those that XDP redirected, which skip the egress queue of the device they leave by. An unshaped wire
 is one veth pair.
 
-Where frames do not fit one buffer, a bridge of two ports joins the inner ends in place of redirects: programs
-run in generic mode there, which lets a frame that was redirected pass unseen (net/core/dev.c,
-skb_is_redirected; Linux 6.18).
+If frames do not fit one buffer, a bridge of two ports joins the inner ends instead of redirects: programs
+then run in generic mode, which lets a redirected frame pass unseen (net/core/dev.c, skb_is_redirected; Linux
+6.18).
 
-A host's interface leaves the checksums of what it sends by a shaped wire to the inner end behind the token
-bucket: before Linux 6.11 a device without that offload takes no bursts (UDP_SEGMENT is answered EIO). Where a
-fault stage may change frames on the way the host makes them (`make_checksums`), and where there is no shaped
-wire, since an XDP program at the other end would see the pseudo header's sum alone.
+A host's interface leaves the checksums of what it sends over a shaped wire to the inner end behind the token
+bucket: before Linux 6.11 a device without that offload accepts no bursts (UDP_SEGMENT fails with EIO). The
+host computes them itself where a fault stage may change frames (`make_checksums`), and on unshaped wires,
+since an XDP program at the other end would see only the pseudo header's sum.
 
 A rate is of Ethernet frames as the kernel holds them: header and payload, at MTU 1500 up to 1514 bytes.
 Preamble, frame check sequence and the gap between frames, 24 bytes a frame on a real wire, are not emulated.
-
 Owns devices, offloads, queues and the hosts' addresses. Knows nothing of units, Open vSwitch or Mininet.
 """
 
@@ -61,16 +60,17 @@ from testbed.machine.links import ETHERNET_BYTES, NO_DELAY, LinkDelay, burst_byt
 from testbed.wire.spec import ONE_BUFFER_MTU
 
 WIRES = "wires"
-# Before a device exists: no IPv6 noise on the fabric, and a host takes packets whatever their return path.
+# Set before a device exists: no IPv6 traffic on the fabric, and hosts accept packets whatever their return
+# path.
 SYSCTLS = {
     "net/ipv6/conf/default/disable_ipv6": "1",
     "net/ipv6/conf/all/disable_ipv6": "1",
     "net/ipv4/conf/default/rp_filter": "0",
     "net/ipv4/conf/all/rp_filter": "0",
-    # ping without a capability, for every group: sockets that send and get ICMP echoes and nothing else
+    # ping without a capability, for every group: these sockets only send and receive ICMP echoes
     "net/ipv4/ping_group_range": "0 2147483647",
-    # A circuit that was dark comes back, so that TCP asks at least once a second, whatever it lost. Kernels
-    # before 6.15 have no such setting, and none takes less.
+    # A dark circuit comes back, so TCP must retry at least once a second, however much it lost. Kernels
+    # before 6.15 have no such setting; none accepts less.
     **({"net/ipv4/tcp_rto_max_ms": "1000"} if Path("/proc/sys/net/ipv4/tcp_rto_max_ms").exists() else {}),
 }
 # GRO at a wire's inner ends makes veth poll; merging frames there would let 64 KiB through at once and count
@@ -78,19 +78,19 @@ SYSCTLS = {
 _MERGE_NOTHING = 1
 _RATE_ERROR = 0.005
 _PORT_IFINDEX = (
-    0x20000  # switch ports: above the hosts' numbers, so that no two devices of a testbed share one by chance
+    0x20000  # switch ports: above the hosts' numbers, so that no two devices of a testbed share one
 )
 _INNER_IFINDEX = 0x40000
 _BRIDGE_IFINDEX = 0x50000
-_CHUNK = 32  # wires between two reports of progress
+_CHUNK = 32  # wires per progress report
 
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class WireEnd:
-    """One end of a wire. `namespace` None is the testbed's root namespace; ifindex 0 lets this module
-    choose.
+    """One end of a wire. `namespace` None: the testbed's root namespace; ifindex 0: this module
+    chooses one.
     """
 
     device: str
@@ -101,8 +101,8 @@ class WireEnd:
 
 @dataclass(frozen=True, slots=True)
 class WireSpec:
-    """A wire between two ends. `rate_mbps` None: unshaped. `buffer_bytes` is each direction's queue, `delay`
-    what each direction delays, which only a shaped one can.
+    """A wire between two ends. `rate_mbps` None: unshaped. `buffer_bytes` is each direction's queue; `delay`
+    applies to each direction, on shaped wires only.
     """
 
     name: str
@@ -115,13 +115,13 @@ class WireSpec:
 
     @property
     def is_bridged(self) -> bool:
-        """Return whether a bridge joins its inner ends, and not redirects."""
+        """Return whether a bridge, rather than redirects, joins the inner ends."""
         return self.rate_mbps is not None and self.mtu > ONE_BUFFER_MTU
 
 
 @dataclass(frozen=True, slots=True)
 class HostAddress:
-    """The addresses of a host's interface. Neighbours are (IPv4 address, MAC), the gateway among them."""
+    """The addresses of a host's interface. `neighbours` are (IPv4 address, MAC), the gateway included."""
 
     namespace: str
     device: str
@@ -134,9 +134,8 @@ class HostAddress:
 @dataclass(frozen=True, slots=True)
 class WireStatistics:
     """Counters of a wire since it was made, by direction. Bytes include Ethernet headers; drops are frames.
-
-    Of the drops, `device_drops` are not the two queues': a device had no room for the frame, since whoever
-    takes frames from it came late. `is_up` is False while somebody has it down.
+    `device_drops` are those of the drops that did not occur at the two queues: a device had no room for a
+    frame because its reader was late. `is_up` is False while the wire is set down.
     """
 
     rate_mbps: float | None
@@ -159,8 +158,8 @@ class WireStatistics:
 
 
 def check_rate(wire: WireSpec) -> None:
-    """SettingError for a rate that the kernel cannot count within 0.5 %: it counts whole bytes a second and
-    nanoseconds a frame.
+    """Raise SettingError for a rate that the kernel cannot represent within 0.5 %: it counts whole bytes per
+    second and nanoseconds per frame.
     """
     if wire.rate_mbps is None:
         return
@@ -175,7 +174,7 @@ def check_rate(wire: WireSpec) -> None:
 
 
 def inner_devices(wire: WireSpec) -> tuple[str, str]:
-    """The inner ends' names in namespace `wires`: the one that faces end a, and the one that faces end b."""
+    """Return the inner ends' names in namespace `wires`: the one facing end a, and the one facing end b."""
     return f"{wire.name}-a", f"{wire.name}-b"
 
 
@@ -184,9 +183,9 @@ def _bridge(wire: WireSpec) -> str:
 
 
 def set_offloads(device: str, gro: bool, namespace: int | None = None) -> None:
-    """Put a device's offloads back as the fabric wants them, and read them back.
+    """Restore the fabric's offload settings of a device, and read them back.
 
-    To be called after attaching an XDP program: the kernel may switch GRO on with it.
+    Call after attaching an XDP program: the kernel may switch GRO on with it.
     """
     if namespace is None:
         with FeatureControl() as control:
@@ -197,7 +196,7 @@ def set_offloads(device: str, gro: bool, namespace: int | None = None) -> None:
 
 
 def device_drops(namespace: int, device: str) -> int:
-    """Frames that a device of this namespace could not hand over."""
+    """Count the frames that a device of this namespace failed to pass on."""
     with entered(namespace):
         route = RouteSocket()
     with route:
@@ -205,11 +204,11 @@ def device_drops(namespace: int, device: str) -> int:
 
 
 class Wires:
-    """All wires of a fabric. Namespaces must hold `wires` and every namespace that an end names."""
+    """All wires of a fabric. `namespaces` must contain `wires` and every namespace that an end names."""
 
     def __init__(self, namespaces: NetworkNamespaces, wires: Sequence[WireSpec]) -> None:
         self._namespaces = namespaces
-        self._wires = tuple(wires)  # a changed rate replaces its wire in this and the next
+        self._wires = tuple(wires)  # changing a rate replaces the wire here and in `_shaped`
         self._shaped = [wire for wire in self._wires if wire.rate_mbps is not None]
         self._inner = {
             device: _INNER_IFINDEX + at
@@ -217,16 +216,16 @@ class Wires:
         }
         self._root = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._route = RouteSocket()
-        self._counting = threading.Lock()  # one dump at a time on a socket
-        self._last: dict[str, WireStatistics] = {}  # of each wire
-        self._gone: dict[str, str] = {}  # the device that a wire lacked when it was last read
+        self._counting = threading.Lock()  # a socket allows one dump at a time
+        self._last: dict[str, WireStatistics] = {}  # latest statistics of each wire
+        self._gone: dict[str, str] = {}  # by wire, the device missing at the latest reading
         self._down: set[str] = set()  # wires that were set down, read back
         with entered(namespaces[WIRES]):
             self._wires_route = RouteSocket()
 
     def close(self, leaves_devices: bool = False) -> None:
-        """Delete the switch ports, and with them their peers, unless they are left to their namespace; what
-        else there is goes with its own.
+        """Delete the switch ports, and with them their peers, unless the namespace's end deletes them; the
+        rest goes with its own namespaces.
         """
         with self._route, self._wires_route:
             made = [] if leaves_devices else self._route.devices()
@@ -235,8 +234,8 @@ class Wires:
             os.close(self._root)
 
     def make(self, progress: Progress) -> None:
-        """Create, configure and start every wire, then read all of it back. SettingError names what
-        differs.
+        """Create, configure and start every wire, then read everything back. SettingError names the
+        differences.
         """
         for wire in self._shaped:
             check_rate(wire)
@@ -298,7 +297,7 @@ class Wires:
             progress("shapers", min(start + _CHUNK, len(self._shaped)), len(self._shaped))
 
     def _classifier(self) -> str:
-        """The classifier that this kernel has, found by trying it on a pair of devices that goes again."""
+        """Find the classifier that this kernel supports, by trying it on a temporary pair of devices."""
         namespace = self._namespaces[WIRES]
         pair = [DeviceSpec(f"probe-{side}", namespace, 1500, None, 0x10 + at) for at, side in enumerate("ab")]
         self._wires_route.send([add_veth(*pair), add_ingress(pair[0].ifindex)])
@@ -320,8 +319,8 @@ class Wires:
         )
 
     def check(self) -> None:
-        """Read every wire's devices, rates and buffers back. SettingError names the link, what was set and
-        what is there.
+        """Read every wire's devices, rates and buffers back. SettingError names the link, the setting and the
+        actual value.
         """
         root, inner = self._route.devices(), self._wires_route.devices()
         buckets, merging = self._wires_route.token_buckets(), self._wires_route.merging()
@@ -343,11 +342,11 @@ class Wires:
                     )
 
     def set_rates(self, rates_mbps: Mapping[str, float]) -> None:
-        """Changes the rates of shaped wires, by name, both directions of each, and reads them back; nothing
-        that is queued is lost.
+        """Change the rates of shaped wires, by name, in both directions, and read them back; nothing queued
+        is lost.
 
-        RequestError for a wire that is not there or was made without a rate, SettingError for a rate that did
-        not take effect.
+        RequestError for an unknown wire or one made without a rate, SettingError for a rate that did not take
+        effect.
         """
         changed: dict[str, WireSpec] = {}
         messages: list[Message] = []
@@ -364,7 +363,7 @@ class Wires:
                 for device in inner_devices(wire):
                     ifindex = self._inner[device]
                     messages.append(change_token_bucket(ifindex, rate, burst, wire.buffer_bytes))
-                    if wire.delay != NO_DELAY:  # as many frames are under way as the rate has room for
+                    if wire.delay != NO_DELAY:  # the rate determines how many frames are under way
                         messages.append(set_delay(ifindex, wire.delay, _room(wire)))
             self._wires_route.send(messages)
             self._take(changed)
@@ -378,9 +377,9 @@ class Wires:
         self._shaped = [changed.get(wire.name, wire) for wire in self._shaped]
 
     def set_delays(self, names: Sequence[str], delay: LinkDelay) -> None:
-        """Have shaped wires delay what they carry, both directions of each, and read that back. What is
-        queued is lost where a delay begins or ends. HostError, and nothing has changed, where this kernel has
-        no netem; SettingError for a delay that did not take effect.
+        """Set the delay of shaped wires, in both directions, and read it back. Queued frames are lost where a
+        delay begins or ends. HostError, with nothing changed, if this kernel has no netem; SettingError for a
+        delay that did not take effect.
         """
         with self._counting:
             changed = {
@@ -416,9 +415,8 @@ class Wires:
         return {wire.name: wire.delay for wire in self._shaped if wire.delay != NO_DELAY}
 
     def set_links(self, names: Sequence[str], is_up: bool) -> None:
-        """Has shaped wires up or down, by name, and reads that back: both ends of one that is down have no
-        carrier, as of a fibre that is pulled, and what is queued is lost. SettingError for one whose devices
-        did not follow.
+        """Set shaped wires up or down, by name, and read that back. Both ends of a wire that is down have no
+        carrier, as with a pulled fibre, and queued frames are lost. SettingError if a device did not follow.
         """
         change = set_up if is_up else set_down
         with self._counting:
@@ -435,7 +433,7 @@ class Wires:
                     )
 
     def configure_hosts(self, hosts: Sequence[HostAddress], progress: Progress) -> None:
-        """Offloads, addresses, route and neighbours of every host, read back where a setting can fail
+        """Set offloads, addresses, route and neighbours of every host; read back settings that can fail
         silently.
         """
         wires = {(end.namespace, end.device): wire for wire in self._wires for end in (wire.a, wire.b)}
@@ -461,8 +459,8 @@ class Wires:
                 progress("hosts", at, len(hosts))
 
     def make_checksums(self, name: str, in_host: bool) -> None:
-        """Have the checksums of what hosts send by a shaped wire made in the host, or behind the token
-        bucket. SettingError where the host's interface does not follow.
+        """Let hosts compute the checksums of what they send over a shaped wire themselves, or leave them to
+        the end behind the token bucket. SettingError if a host's interface does not follow.
         """
         (wire,) = (wire for wire in self._shaped if wire.name == name)
         for end in (wire.a, wire.b):
@@ -478,13 +476,13 @@ class Wires:
                 ) from error
 
     def statistics(self, queues_only: bool = False) -> dict[str, WireStatistics]:
-        """Counters of every wire, by its name, in three calls to the kernel whatever their number.
+        """Return the counters of every wire, by name, in three kernel calls for any number of wires.
         Thread-safe.
 
         Drops are those of the queues and of the devices in the namespaces `wires` and root. A frame that a
-        host's own interface could not hand over is counted on that host's interface only. With `queues_only`
-        the devices of shaped wires are not asked: for 256 hosts 7 ms instead of 52. A wire one of whose
-        devices somebody has deleted has the counters that it had before (`gone`).
+        host's own interface failed to pass on is counted on that interface only. With `queues_only` the
+        devices of shaped wires are not read: for 256 hosts 7 ms instead of 52. A wire with a deleted device
+        keeps its previous counters (`gone`).
         """
         with self._counting:
             everything = not (queues_only and self._shaped)
@@ -504,11 +502,13 @@ class Wires:
 
     @property
     def gone(self) -> dict[str, str]:
-        """The wires, by name, that lacked a device when they were last read, and which."""
+        """The wires that lacked a device at the latest reading, with that device, by name."""
         return self._gone
 
     def _end_behind(self, wire: WireSpec, device: str | int) -> str:
-        """Return the device at the end of a wire that goes with one of its inner ones, by name or ifindex."""
+        """Return the device at the end of a wire that belongs to one of its inner devices, given by name or
+        ifindex.
+        """
         for inner, end in zip(inner_devices(wire), (wire.a, wire.b), strict=True):
             if device in (inner, self._inner.get(inner)):
                 return end.device
@@ -522,7 +522,7 @@ class Wires:
         buckets: Mapping[int, QueueState],
         everything: bool,
     ) -> WireStatistics:
-        """Return a wire's counters of what was read. KeyError where a device of it was not there."""
+        """Make a wire's counters from the readings. KeyError if one of its devices is missing."""
         if wire.rate_mbps is None:
             port, ab = (wire.b, True) if wire.b.namespace is None else (wire.a, False)
             state = root[port.device]
@@ -536,7 +536,7 @@ class Wires:
         device_a, device_b = inner_devices(wire)
         at_a, at_b = buckets[self._inner[device_a]], buckets[self._inner[device_b]]
         late_b = late_a = 0
-        if everything:  # what enters at an end, or leaves the shaper at the other, and finds no room
+        if everything:  # frames that enter at one end, or leave the shaper at the other, and find no room
             late_b = inner[device_b].tx_dropped + _lost_at(wire.a, root)
             late_a = inner[device_a].tx_dropped + _lost_at(wire.b, root)
         return WireStatistics(
@@ -557,7 +557,7 @@ def _lost_at(end: WireEnd, root: Mapping[str, DeviceState]) -> int:
 
 
 def check_bucket(wire: WireSpec, device: str, bucket: QueueState | None) -> None:
-    """SettingError if an inner end's token bucket, as read back, is not the one that the wire asks for."""
+    """Raise SettingError if an inner end's token bucket, as read back, differs from the wire's."""
     rate_mbps = wire.rate_mbps or 0.0
     if bucket is None:
         raise SettingError(f"link {wire.name}: {rate_mbps:g} Mb/s was set, and {device} reads back no rate")
@@ -570,8 +570,8 @@ def check_bucket(wire: WireSpec, device: str, bucket: QueueState | None) -> None
 
 
 def check_delay(wire: WireSpec, device: str, read: tuple[int, int] | None) -> None:
-    """SettingError if what an inner end delays by, as read back in nanoseconds, delay and jitter, is not what
-    the wire asks for.
+    """Raise SettingError if an inner end's delay, read back as (delay, jitter) in nanoseconds, differs from
+    the wire's.
     """
     if read != (None if wire.delay == NO_DELAY else wire.delay.nanoseconds):
         back = "no delay" if read is None else f"{LinkDelay(read[0] / 1e6, read[1] / 1e6)}"

@@ -1,8 +1,8 @@
-"""The loop of a host that sums what a worker of its own pushes: a pair of devices in the host's network
-namespace. And the pairs by which a host copies results, one for each member.
+"""Device pairs within a host's network namespace: the loop, over which a host that aggregates receives what
+its own worker pushes; and the pairs by which a host copies results, one for each member.
 
-The worker sends to addresses.LOOP_PLACE_IP by the one end; programs at both ends (testbed/dataplanes/xdp)
-take what arrives there. Like a link, it carries packets of the fabric's MTU, with their checksums.
+The worker sends to addresses.LOOP_PLACE_IP over one end; programs at both ends (testbed/dataplanes/xdp)
+process what arrives there. Like a link, a pair carries packets of the fabric's MTU, with their checksums.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from testbed.emulation.pairs import add_pair
 from testbed.topology import addresses
 from testbed.topology.places import Host
 
-# The wake-up packet of a result that was made on this very host comes from the host's own address.
+# The wake-up packet for a result made on this host comes from the host's own address.
 _SYSCTLS = {"accept_local": "1", "rp_filter": "0"}
 
 
 class Loops:
-    """Makes and removes them. `namespaces`: of every host; `mtu`: of the fabric."""
+    """Makes and removes these pairs. `namespaces`: of every host; `mtu`: of the fabric."""
 
     def __init__(self, namespaces: Mapping[Host, Path], mtu: int) -> None:
         self._namespaces, self._mtu = namespaces, mtu
 
     def make(self, host: Host) -> None:
-        """Makes a host's loop, both ends up. NetlinkError if it has one."""
+        """Make a host's loop, both ends up. NetlinkError if it has one."""
         with self._namespaces[host].open("rb") as namespace:
             try:
                 self._make(host, namespace.fileno())
@@ -66,15 +66,15 @@ class Loops:
             )
 
     def make_control(self, host: Host) -> None:
-        """Makes the pair by which ticks come to a host, both ends up; it goes with the namespace."""
+        """Make the pair over which ticks reach a host, both ends up; it ends with the namespace."""
         with self._namespaces[host].open("rb") as namespace, entered(namespace.fileno()):
             add_pair(addresses.CONTROL_DEVICES, self._mtu, addresses.control_ifindices(*host))
             for name in addresses.CONTROL_DEVICES:
                 set_offloads(name, gro=False)
 
     def make_copy(self, host: Host, number: int) -> None:
-        """Makes a pair by which a host copies results for one member, both ends up. NetlinkError if there is
-        one of that number.
+        """Make a pair by which a host copies results for one member, both ends up. NetlinkError if the number
+        is in use.
         """
         with self._namespaces[host].open("rb") as namespace, entered(namespace.fileno()):
             names = addresses.copy_devices(number)
@@ -87,7 +87,7 @@ class Loops:
                 raise
 
     def remove_copy(self, host: Host, number: int) -> None:
-        """Takes such a pair away. NetlinkError if there is none."""
+        """Remove such a pair. NetlinkError if there is none."""
         with self._namespaces[host].open("rb") as namespace, entered(namespace.fileno()):
             self._delete(addresses.copy_devices(number)[0])
 
@@ -97,6 +97,6 @@ class Loops:
             route.send([delete_device(device)])
 
     def remove(self, host: Host) -> None:
-        """Takes it away. NetlinkError if there is none."""
+        """Remove a host's loop. NetlinkError if there is none."""
         with self._namespaces[host].open("rb") as namespace, entered(namespace.fileno()):
             self._delete(addresses.LOOP_WORKER_DEVICE)

@@ -1,8 +1,8 @@
-"""Links by hand: the rates and delays that a user gives them, and whether they are up, while a testbed runs.
+"""Links by hand: the rates and delays that a user sets, and whether links are up, while a testbed runs.
 
-Owns what was set, the names of the links that ever were, and the delays that ended. The rates that policies
-give to the links of their jobs' workers are Wires' and LinkMarks' alone; a rate by hand is what such a link
-has again afterwards.
+Owns the settings, the names of all links that ever had some, and the delays that ended. The rates that
+policies set on the links of their jobs' workers are only in Wires and LinkMarks; a rate by hand is what such
+a link returns to afterwards.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from testbed.machine.links import NO_DELAY, LinkDelay
 from testbed.messages.links import LinkSetting
 from testbed.topology.link_names import meant
 
-MOST_ENDED = 4_096  # delays that are remembered when they have ended: the newest
+MOST_ENDED = 4_096  # ended delays that are remembered, the newest ones
 SetRates = Callable[[Mapping[str, float]], None]
 
 
 class LinksByHand:
-    """The links of a fabric that have a rate, in the hands of its user. Thread-safe."""
+    """A user's settings on the links of a fabric that have a rate. Thread-safe."""
 
     def __init__(self, wires: Wires, specs: Sequence[WireSpec], set_rates: SetRates) -> None:
         self._wires, self._set_rates = wires, set_rates
@@ -32,10 +32,12 @@ class LinksByHand:
         self._rates: dict[str, float] = {}
         self._ever: set[str] = set()
         self._ended: deque[tuple[float, str, LinkDelay]] = deque(maxlen=MOST_ENDED)
-        self._lock = threading.Lock()  # the three above, and one change at a time
+        self._lock = threading.Lock()  # guards the three fields above, and serialises changes
 
     def names(self, words: Sequence[str]) -> list[str]:
-        """Return the links that these words mean. RequestError for one that is not there or has no rate."""
+        """Return the links that a user's words select. RequestError for a link that does not exist or has no
+        rate.
+        """
         names = meant(words, list(self._made))
         for name in names:
             if name in self._unshaped:
@@ -58,9 +60,9 @@ class LinksByHand:
         is_up: bool | None = None,
         delay: LinkDelay | None = None,
     ) -> None:
-        """Set the rate of links, both directions of each, what each direction delays, or have them up or
-        down, and read that back. Frames that wait in a link that goes down are lost, as are those that are
-        sent into it. HostError, and nothing is changed, where this kernel cannot delay.
+        """Set the rate or the delay of links, in both directions, or set them up or down, and read that back.
+        Frames waiting in a link that goes down, or sent into it, are lost. HostError, with nothing changed,
+        if this kernel cannot delay.
         """
         with self._lock:
             if delay is not None:
@@ -75,7 +77,7 @@ class LinksByHand:
                 self._ever.update(names)
 
     def reset(self, names: Sequence[str]) -> None:
-        """Give links the configuration's rates again, and have them up and without delay."""
+        """Restore the configuration's rates of links, and set them up and without delay."""
         with self._lock:
             if delayed := [name for name in names if name in self._wires.delays()]:
                 self._set_delays(delayed, NO_DELAY)
@@ -92,25 +94,25 @@ class LinksByHand:
         self._ended += [(now_s, name, before[name]) for name in names if before.get(name, delay) != delay]
 
     def rate_mbps(self, name: str) -> float | None:
-        """Return the rate that a user has given to a link; None where nobody has."""
+        """Return the rate that a user set on a link; None if no user did."""
         return self._rates.get(name)
 
     def delays(self) -> dict[str, LinkDelay]:
-        """Return what links delay by, of those that do."""
+        """Return the delays of the links that have one."""
         return self._wires.delays()
 
     def ended_delays(self, since_s: float) -> list[tuple[str, LinkDelay]]:
-        """Return the delays that were taken away, or replaced, since a moment of the monotonic clock."""
+        """Return the delays that were removed or replaced since a time of the monotonic clock."""
         with self._lock:
             return [(link, delay) for at_s, link, delay in self._ended if at_s >= since_s]
 
     def ever(self) -> frozenset[str]:
-        """Return the links that were set by hand, if only for a while."""
+        """Return the links that were ever set by hand."""
         with self._lock:
             return frozenset(self._ever)
 
     def states(self) -> tuple[LinkSetting, ...]:
-        """Return each link as the kernel has it now, beside what the configuration says."""
+        """Return each link's settings in the kernel, beside the configuration's."""
         statistics, delays = self._wires.statistics(), self._wires.delays()
         return tuple(
             LinkSetting(

@@ -1,10 +1,10 @@
-"""The process of a user's optical model: `python -m testbed.emulation.model_host FILE.py:CLASS`, as that
+"""The process of a user's optical model: `python -m testbed.emulation.model_host FILE.py:CLASS`, run as that
 user.
 
-Its standard input is a socket: a connection, or one at which connections come, one after the other. On each
-come lines of JSON: the topology first, whose answer is asked for with `check` alone, and then changes of
-circuits. Each change is answered by dark times, or by why there are none. What the user's code prints goes to
-its standard output.
+Its standard input is a socket: a connection, or one that accepts connections, one at a time. Each connection
+carries lines of JSON: first the topology, which is answered only if `check` or `ready` asks for it, then
+changes of circuits. Each change is answered with dark times, or with the reason why there are none. The
+user's code prints to its standard output.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from testbed.plugins.optical import find, in_words, made, settings_of
 from testbed.plugins.user_class import in_a_line, line_of
 from testbed.topology.model import Topology
 
-LIMIT_S = 6.0  # for an answer; the process ends then, and is started again when it is asked the next time
-LOAD_LIMIT_S = 40.0  # until there is a model; before `up` whoever asks gives up sooner
+LIMIT_S = 6.0  # for an answer; then the process ends, and is restarted at the next query
+LOAD_LIMIT_S = 40.0  # for loading the model; before `up` the querier gives up sooner
 
 
 @contextlib.contextmanager
 def _limited(limit_s: float) -> Iterator[None]:
-    """End this process if the block takes longer, whatever the user's code is at."""
+    """End this process if the block takes longer, whatever the user's code does."""
     signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:
         yield
@@ -55,8 +55,8 @@ class CheckedModel:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A line that comes by a connection: a topology, with the folder of files that its settings name, to
-    `check`, or to be `ready` for; or a change of circuits, as JSON has it.
+    """A line of a connection: a topology, with the folder of files that its settings name, to `check` or to
+    be `ready` for; or a change of circuits, as JSON.
     """
 
     topology: str | None = None
@@ -67,17 +67,17 @@ class _Question:
 
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> _Question:
-        """Return the question of a line; what is no field of it is passed over."""
+        """Convert a line's data; unknown keys are ignored."""
         return cls(**{each.name: data[each.name] for each in fields(cls) if each.name in data})
 
     @property
     def is_awaited(self) -> bool:
-        """Say whether whoever asks waits for an answer."""
+        """Return whether the other end waits for an answer."""
         return self.turn is not None or self.check or self.ready
 
 
 class ModelHost:
-    """A user's model, for one topology, and the changes that it has been told of."""
+    """A user's model for one topology, and the changes of circuits reported to it."""
 
     def __init__(
         self,
@@ -86,21 +86,21 @@ class ModelHost:
         folder: Path | None = None,
         kind: type[OpticalModel] | None = None,
     ) -> None:
-        """Raise RequestError, in one line, where it cannot be made. Its settings name files in `folder`.
-        `kind` is its class; None: it is loaded.
+        """Load and instantiate the model. RequestError, in one line, if that fails. File names in its
+        settings are relative to `folder`. `kind` is its class; None: load it.
         """
         self._name, self.topology = name, topology
         kind = kind or find(topology.ocs.model)
-        self._settings = settings_of(kind, topology, folder)  # its __init__ may forget them
+        self._settings = settings_of(kind, topology, folder)  # the model's __init__ may not store them
         self._model: OpticalModel = made(kind, topology, self._settings)
         self._history: list[PastTurn] = []
 
     def forget(self) -> None:
-        """Forget the changes, which whoever asks next will tell of."""
+        """Drop the changes; the next connection reports its own."""
         self._history.clear()
 
     def dark_times(self, turn: CircuitTurn) -> object:
-        """Return the dark times of a change, as JSON; its history is what was added since the last one."""
+        """Return the dark times of a change, as JSON; `turn.history` has the changes since the last one."""
         self._history += turn.history
         whole = replace(turn, history=tuple(self._history))
         try:
@@ -116,8 +116,8 @@ class ModelHost:
         return dark
 
     def checked(self) -> CheckedModel:
-        """Return the model's settings in words, and its means by plane, as JSON. It is tried on the change
-        that would light the first circuits.
+        """Return the model's settings in words, and its mean dark times by plane, as JSON. Tries the model on
+        the change that sets up the first circuits.
         """
         spec = self.topology.ocs
         circuits = frozenset(circuit(*pair).ports for pair in spec.circuits)
@@ -160,8 +160,8 @@ def _encoded(times: DarkTimes) -> object:
 
 
 class Models:
-    """The class, loaded once, and its model, which is made anew for another topology alone: what it remembers
-    outlives a connection.
+    """The class, loaded once, and its model, which is made anew only for another topology: its state outlives
+    a connection.
     """
 
     def __init__(self, name: str) -> None:
@@ -170,12 +170,12 @@ class Models:
         self._host: ModelHost | None = None
 
     def load(self) -> type[OpticalModel]:
-        """Load the class, if it is not loaded. RequestError, in one line, where it cannot be used."""
+        """Load the class, unless it is loaded. RequestError, in one line, if it cannot be used."""
         self._kind = self._kind or find(self._name)
         return self._kind
 
     def host(self, topology: Topology, folder: Path | None) -> ModelHost:
-        """Return the model of a topology, which has been told of no change. RequestError likewise."""
+        """Return the model of a topology, with no changes reported to it. RequestError as `load`."""
         if self._host is None or self._host.topology != topology:
             self._host = ModelHost(self._name, topology, folder, self.load())
         self._host.forget()
@@ -183,7 +183,7 @@ class Models:
 
 
 def serve(name: str, models: Models, peer: socket.socket) -> bool:
-    """Answer what comes by a connection, until its other end closes; return False if there was no model."""
+    """Answer the lines of a connection until the other end closes it; return False if there was no model."""
     host: ModelHost | None = None
     refused = ""
     with peer.makefile("rwb") as lines:
@@ -214,9 +214,7 @@ def serve(name: str, models: Models, peer: socket.socket) -> bool:
 
 
 def _first_answer(asked: _Question, host: ModelHost) -> object:
-    """Return what is answered to a topology: with `check` what the model says, with `ready` that it can be
-    asked.
-    """
+    """Return the answer to a topology: for `check` the model's report, for `ready` that it can be queried."""
     if asked.check:
         return asdict(host.checked())
     return {"ready": True} if asked.ready else None
@@ -230,11 +228,11 @@ def _line(error: Exception, name: str) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Serve the connection, or all that come: until one had no model, which ends the process, so that the
-    class is loaded anew for the next.
+    """Serve one connection, or accept connections until one had no model. This then ends the process, so that
+    the next one loads the class anew.
     """
     (name,) = argv
-    with contextlib.suppress(OSError):  # which loading FILE will say
+    with contextlib.suppress(OSError):  # loading FILE will report it
         os.chdir(Path(name.rpartition(":")[0]).parent)
     models = Models(name)
     with socket.socket(fileno=os.dup(0)) as given:
@@ -243,12 +241,12 @@ def main(argv: list[str]) -> int:
         if not given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             serve(name, models, given)
             return 0
-        with contextlib.suppress(Exception), _limited(LOAD_LIMIT_S):  # whoever asks is told of it
+        with contextlib.suppress(Exception), _limited(LOAD_LIMIT_S):  # the first query reports it
             models.load()
         has_model = True
         while has_model:
             peer, _ = given.accept()
-            with peer, contextlib.suppress(ConnectionError, ValueError):  # a line may be cut off
+            with peer, contextlib.suppress(ConnectionError, ValueError):  # a line may be truncated
                 has_model = serve(name, models, peer)
     return 1
 

@@ -1,11 +1,11 @@
-"""The testbed's own namespaces: how they are entered, what is private in them, and their PID 1.
+"""The testbed's own namespaces: entering them, their private mounts and settings, and their PID 1.
 
 Owns the `unshare` command line, the private mounts, the init process and the named network namespaces of
-hosts. Standard library only, and run by path as PID 1, so that this process stays small; imports of anything
-heavier are inside the functions that need them.
+hosts. Standard library only, and run by path as PID 1, so that this process stays small; heavier imports are
+inside the functions that need them.
 
-The kernel is what cleans up: every process of a PID namespace dies with its PID 1, and with the last process
-go the network namespaces, their devices, the mounts, and the BPF objects that nothing else holds.
+The kernel cleans up: every process of a PID namespace dies with its PID 1, and with the last process go the
+network namespaces, their devices, the mounts, and the BPF objects that nothing else holds.
 """
 
 from __future__ import annotations
@@ -23,30 +23,32 @@ from typing import Any, NoReturn
 
 NETNS_DIR = Path("/run/netns")
 BPFFS_DIR = Path("/sys/fs/bpf")
-OPEN_FILES = 65536  # that are enough for the largest fabrics
+OPEN_FILES = 65536  # enough for the largest fabrics
 
-# <sched.h>, <sys/mount.h>, <sys/prctl.h>: Python 3.11 has none of these.
+# <sched.h>, <sys/mount.h>, <sys/prctl.h>: Python 3.11 defines none of these.
 CLONE_NEWNET = 0x40000000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 0x2, 0x4, 0x8
 _MS_BIND, _MS_MOVE, _MS_REC, _MS_SLAVE = 0x1000, 0x2000, 0x4000, 0x80000
 _MNT_DETACH = 2
 _PR_SET_PDEATHSIG = 1
-_SYS_KEYCTL = {"x86_64": 250, "aarch64": 219}  # by machine; glibc has no function for it
+_SYS_KEYCTL = {"x86_64": 250, "aarch64": 219}  # by architecture; glibc has no function for it
 _KEYCTL_JOIN_SESSION_KEYRING = 1
-_NO_KEYS = errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP  # forbidden, or not built
+_NO_KEYS = errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP  # forbidden, or not compiled in
 _HOST_CANNOT = (
     3  # testbed.errors.HostError.exit_code; spelled here because PID 1 imports nothing of the project
 )
 
 
 def command(argv: Sequence[str], name: str) -> list[str]:
-    """The argument vector that runs `argv` as the daemon of testbed `name`, below an init in namespaces of
-    its own.
+    """Return the command line that runs `argv` as the daemon of testbed `name`, below an init in namespaces
+    of its own.
 
-    `unshare` itself blocks SIGTERM and SIGINT while it waits: an orderly end is asked of its child, the init,
-    which passes it on; SIGKILL to `unshare` ends all of it.
+    `unshare` itself blocks SIGTERM and SIGINT while it waits. Request an orderly end from its child, the
+    init, which forwards it; SIGKILL to `unshare` ends everything.
     """
-    from testbed.interpreters import isolated  # not by the init, which is this file without packages
+    from testbed.interpreters import (
+        isolated,
+    )  # not imported by the init, which runs this file without packages
 
     init = isolated("-I", "-S", str(Path(__file__).resolve()), name, *argv)
     kinds = ["--net", "--mount", "--pid", "--ipc", "--uts", "--propagation=slave"]
@@ -61,7 +63,7 @@ def _libc() -> Any:
 
 
 def call_libc(function: str, *arguments: object) -> int:
-    """Call a C library function that returns -1 on failure; OSError names the function."""
+    """Call a C library function that returns -1 on failure. OSError names the function."""
     import ctypes
 
     result = int(getattr(_libc(), function)(*arguments))
@@ -89,18 +91,17 @@ def _mount(
 
 
 def die_with_parent(signal_number: int = signal.SIGKILL) -> None:
-    """Have the kernel send this process a signal when the thread that started it ends. For a Popen's
-    preexec_fn.
+    """Let the kernel send this process a signal when the thread that started it ends. For Popen's preexec_fn.
 
-    A change of user id clears the setting, so it comes after one (Popen's user= is applied before
+    A change of user id clears the setting, so this must come after it (Popen applies user= before
     preexec_fn).
     """
     call_libc("prctl", _PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0)
 
 
 def private_mounts(hostname: str) -> None:
-    """Make this mount namespace the testbed's own: mounts, hostname, loopback, limits, keys. Call before any
-    thread starts. What the machine mounts later is seen here, too, and what is mounted here nowhere else.
+    """Give this mount namespace its own mounts, hostname, loopback, limits and keys. Call before any thread
+    starts. Later mounts of the machine appear here too; mounts made here appear nowhere else.
 
     Raises OSError naming the mount that this host refuses.
     """
@@ -120,11 +121,10 @@ def private_mounts(hostname: str) -> None:
 
 
 def _fresh_sysfs() -> None:
-    """Replace /sys by an instance of this network namespace, keeping what is mounted below it (cgroups,
+    """Replace /sys by an instance for this network namespace, and keep the mounts below it (cgroups,
     debugfs).
 
-    A sysfs shows the devices of the network namespace that mounted it, and the inherited one belongs to the
-    host.
+    A sysfs shows the devices of the network namespace that mounted it; the inherited one belongs to the host.
     """
     staging = NETNS_DIR / ".sys"
     staging.mkdir()
@@ -158,11 +158,11 @@ def _loopback_up() -> None:
 
 
 def fresh_keys() -> None:
-    """Give up the session's keyring, which a change of user keeps: what runs as a user here could read root's
-    keys by it.
+    """Replace the session keyring, which survives a change of user: otherwise processes that run as a user
+    could read root's keys through it.
 
-    Where a container's engine forbids this call it forbids those that read keys as well, and a kernel may be
-    built without keys. Raises OSError for any other failure.
+    A container engine that forbids this call also forbids those that read keys, and a kernel may lack keys
+    altogether. Raises OSError for any other failure.
     """
     if number := _SYS_KEYCTL.get(os.uname().machine):
         try:
@@ -174,8 +174,8 @@ def fresh_keys() -> None:
 
 
 def files_allowed() -> int:
-    """Return how many files a process of a testbed may have open: what `private_mounts` will come to. This
-    process's own limit stays, but for that it may be raised further.
+    """Return how many files a testbed's process may have open: the limit that `private_mounts` will set. This
+    process's own soft limit stays; its hard limit may be raised.
     """
     import resource
 
@@ -190,8 +190,8 @@ def files_allowed() -> int:
 
 
 def _raise_limits() -> None:
-    """More open files and locked memory, where allowed: root may lack CAP_SYS_RESOURCE, and the defaults
-    often do.
+    """Raise the limits of open files and locked memory where allowed: root may lack CAP_SYS_RESOURCE, and the
+    defaults are often too low.
     """
     import resource
 
@@ -200,17 +200,19 @@ def _raise_limits() -> None:
         (resource.RLIMIT_MEMLOCK, resource.RLIM_INFINITY),
     ):
         _, hard = resource.getrlimit(kind)
-        for limit in (wanted, hard):  # what root may set, or else what anybody may
+        for limit in (wanted, hard):  # what root may set, else what any user may
             with contextlib.suppress(ValueError):  # it is not allowed to
                 resource.setrlimit(kind, (limit, limit))
                 break
 
 
 def init_main(child_argv: Sequence[str], prepare: Callable[[], None] | None = None) -> NoReturn:
-    """Be PID 1: start the daemon, reap orphans, pass on SIGTERM and SIGINT, exit with the daemon's status.
+    """Run as PID 1: start the daemon, reap orphans, forward SIGTERM, SIGINT and SIGHUP, and exit with the
+    daemon's status.
 
-    `prepare` runs in the child before it becomes the daemon: what it loads is not kept by this process. What
-    arrives before there is a child to pass it on to waits until there is: a PID 1 without a handler loses it.
+    `prepare` runs in the child before it becomes the daemon, so that its imports do not stay in this process.
+    Signals that arrive before there is a child stay blocked until then: PID 1 would lose a signal without a
+    handler.
     """
     passed_on = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
     signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
@@ -233,10 +235,10 @@ def init_main(child_argv: Sequence[str], prepare: Callable[[], None] | None = No
 
 
 def default_signals() -> None:
-    """Undo what a starter left ignored or blocked: a shell's background job ignores SIGINT and SIGQUIT, nohup
-    SIGHUP.
+    """Undo the signal settings that the starter left ignored or blocked: a shell's background job ignores
+    SIGINT and SIGQUIT, nohup SIGHUP.
 
-    What is ignored stays so over exec, in all that the process starts, and a shell cannot even trap it then.
+    An ignored signal stays ignored across exec, in all descendants, and a shell cannot even trap it then.
     """
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
@@ -259,7 +261,7 @@ def _become(argv: Sequence[str], prepare: Callable[[], None] | None) -> NoReturn
 
 @contextlib.contextmanager
 def entered(namespace: int) -> Iterator[None]:
-    """Run the body with the calling thread in this network namespace; processes started in it stay there."""
+    """Run the block with the calling thread in this network namespace; processes started in it stay there."""
     with open("/proc/thread-self/ns/net") as home:
         call_libc("setns", namespace, CLONE_NEWNET)
         try:
@@ -270,8 +272,8 @@ def entered(namespace: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def apart() -> Iterator[None]:
-    """Run the body with the calling thread in a network namespace of its own, without links; processes
-    started in it stay there. For root.
+    """Run the block with the calling thread in a new network namespace without links; processes started in it
+    stay there. For root.
     """
     with open("/proc/thread-self/ns/net") as home:
         call_libc("unshare", CLONE_NEWNET)
@@ -290,7 +292,7 @@ class NetworkNamespaces:
         self._descriptors: dict[str, int] = {}
 
     def add(self, names: Sequence[str], sysctls: Mapping[str, str] | None = None) -> None:
-        """Make the namespaces, with these settings (paths below /proc/sys) in each before it holds any
+        """Make the namespaces, and apply these settings (paths below /proc/sys) in each before it contains a
         device.
         """
         with open("/proc/thread-self/ns/net") as home:
@@ -319,9 +321,7 @@ class NetworkNamespaces:
         return tuple(self._descriptors)
 
     def remove_all(self) -> None:
-        """Let go of every namespace; the kernel destroys one, and its devices, when its last process is
-        gone.
-        """
+        """Release every namespace; the kernel destroys it, and its devices, when its last process is gone."""
         while self._descriptors:
             name, descriptor = self._descriptors.popitem()
             os.close(descriptor)

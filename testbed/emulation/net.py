@@ -1,7 +1,7 @@
-"""The fabric: everything of a topology that is emulated, as a mininet.net.Mininet that makes it in batches.
+"""The fabric: everything emulated of a topology, as a mininet.net.Mininet that makes it in batches.
 
-Runs inside the testbed's own namespaces (namespaces.py). Owns the order and the names; XDP programs are
-attached by others after `start`, and OpenFlow rules are the controller's.
+Runs inside the testbed's own namespaces (namespaces.py). Owns the order and the names. XDP programs are
+attached by others after `start`; OpenFlow rules are the controller's.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ASIDE = "aside"  # a network namespace without links
 
 class FabricNet(FabricView):
     """The emulated network of a topology. `build`, which the constructor calls as Mininet's does, makes hosts
-    and links, `start` the switches, `stop` takes all of it down. A context manager: entering starts it.
+    and links; `start` makes the switches; `stop` removes everything. A context manager: entering starts it.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class FabricNet(FabricView):
         cgroups: Cgroups = NO_CGROUPS,
         leaves_devices: bool = False,
     ) -> None:
-        """`leaves_devices`: to the kernel, for who ends, and the namespaces with it, once this has
-        stopped.
+        """Prepare, and build unless `build` is False. `leaves_devices`: leave devices to the kernel, for a
+        process that ends, with its namespaces, once this has stopped.
         """
         limits = topo.topology.cpu_limits
         if limits and cgroups.limits is None:
@@ -69,7 +69,7 @@ class FabricNet(FabricView):
         self._progress = progress
         self._namespaces = NetworkNamespaces()
         self._enclosures = Enclosures(cgroups.enclosures, self._cgroups, self._namespaces.__getitem__)
-        self.enclosed = self._enclosures.opened  # for what is to run as a user: Enclosures.opened
+        self.enclosed = self._enclosures.opened  # for processes that run as a user: Enclosures.opened
         self.popen_aside = partial(self.popen_in, ASIDE)  # reaches no host
         self._template = Template(self.popen_aside)
         self.set_users: Callable[[Mapping[str, int]], None] = _nobody_is_told  # HostsApart.set_users
@@ -95,8 +95,8 @@ class FabricNet(FabricView):
     # -------------------------------------------------------------- up and down
 
     def build(self) -> None:
-        """Make hosts and links, in batches, and Mininet's nodes over them. A failure takes down what was
-        made, then raises what failed. RequestError if the network was stopped.
+        """Make hosts and links, in batches, and Mininet's nodes for them. A failure removes what was made,
+        then raises its error. RequestError if the network was stopped.
         """
         self._refuse_if_stopped("build")
         with self._whole_or_nothing():
@@ -106,8 +106,8 @@ class FabricNet(FabricView):
                 self.get(host).cgroup = cgroup
 
     def start(self) -> None:
-        """Make all switches at once, after what is not built yet. A failure takes everything down, then
-        raises what failed. RequestError if the network was stopped.
+        """Build what is not built yet, then make all switches at once. A failure removes everything, then
+        raises its error. RequestError if the network was stopped.
         """
         self._refuse_if_stopped("start")
         with self._whole_or_nothing():
@@ -115,7 +115,7 @@ class FabricNet(FabricView):
             self._make_switches()
 
     def stop(self) -> None:
-        """Take everything down, in reverse order, for good. Processes started by `popen_in` are killed."""
+        """Remove everything, in reverse order, permanently. Processes started by `popen_in` are killed."""
         self._is_stopped = True
         try:
             super().stop()
@@ -125,7 +125,9 @@ class FabricNet(FabricView):
             self.set_users = _nobody_is_told
 
     def _refuse_if_stopped(self, step: str) -> None:
-        """RequestError if the network was stopped: Mininet's nodes end with it, and have no shells again."""
+        """Raise RequestError if the network was stopped: Mininet's nodes end with it and get no new
+        shells.
+        """
         if self._is_stopped:
             raise RequestError(f"{step}: a network that was stopped does not start again; make another")
 
@@ -138,7 +140,7 @@ class FabricNet(FabricView):
             raise
 
     def _make_devices(self) -> None:
-        # Open vSwitch starts, and the programs of links are compiled, while the devices are made.
+        # Open vSwitch starts, and the links' programs are compiled, while the devices are made.
         self._release.callback(self.openvswitch.stop)
         self.openvswitch.launch()
         marks = self._release.enter_context(LinkMarks(self._parts.wires))
@@ -170,10 +172,10 @@ class FabricNet(FabricView):
         bridges = self._parts.bridges
         self._progress("switches", 0, len(bridges))
         self.openvswitch.wait_for_database()
-        self._release.callback(self.openvswitch.stop)  # first its ports, then the devices that they are
+        self._release.callback(self.openvswitch.stop)  # its ports first, then their devices
         self.openvswitch.add_bridges(bridges)
         if self._marks is not None:
-            self._marks.attach(self._namespaces[WIRES])  # last: it waits for its program
+            self._marks.attach(self._namespaces[WIRES])  # last, since it waits for its program
         if self._apart is not None:
             interfaces = {
                 addresses.host_name(*host): addresses.host_ifindex(*host) for host in self.topology.hosts
@@ -182,13 +184,13 @@ class FabricNet(FabricView):
         self._progress("switches", len(bridges), len(bridges))
 
     def watch(self) -> None:
-        """Raise TestbedError if a process that the fabric needs has died."""
+        """Raise TestbedError if a process that the fabric needs has ended."""
         self.openvswitch.watch()
 
-    # -------------------------------------------------------------- what others use
+    # -------------------------------------------------------------- for others
 
     def host_namespace(self, host: str) -> Path:
-        """The file that names a host's network namespace. RequestError if there is no such host."""
+        """Return the file that names a host's network namespace. RequestError if there is no such host."""
         self._namespace(host)
         return NETNS_DIR / host
 
@@ -200,9 +202,9 @@ class FabricNet(FabricView):
     def popen_in(
         self, host: str, argv: Sequence[str], enclosure: Enclosure | None = None, **options: Any
     ) -> Started:
-        """Start a process in a host's network namespace, within the host's limit, and in an enclosure; the
-        options are those of Spawner.popen. What runs as a user in ASIDE has an enclosure of its own, which
-        `Started.end` ends.
+        """Start a process in a host's network namespace, within the host's limit, and in an enclosure if one
+        is given; options as for Spawner.popen. A process that runs as a user in ASIDE gets an enclosure of
+        its own, which `Started.end` ends.
         """
         namespace = self._namespaces[ASIDE] if host == ASIDE else self._namespace(host)
         own = None
@@ -222,15 +224,15 @@ class FabricNet(FabricView):
         return started
 
     def fork_in(self, host: str, script: Sequence[str], enclosure: Enclosure, **options: Any) -> Forked:
-        """Start a fork of a process with torch loaded in a host's network namespace, and in an enclosure; the
-        options are those of Template.popen.
+        """Start a script as a fork of a template process that has torch loaded, in a host's network namespace
+        and in an enclosure; options as for Template.popen.
         """
         return self._template.popen(
             self.host_namespace(host), script, hold=partial(enclosure.hold, host), **options
         )
 
     def end_forks(self) -> None:
-        """End the process that they are forks of, and with it those that still run."""
+        """End the template process of the forks, and with it the forks that still run."""
         self._template.close()
 
     def _popen(self, namespace: int, argv: Sequence[str], **options: Any) -> Started:
@@ -239,7 +241,7 @@ class FabricNet(FabricView):
         return self._spawner.popen(namespace, argv, **options)
 
     def statistics(self, queues_only: bool = False) -> dict[str, WireStatistics]:
-        """The counters of every link, by name: u1h1 is that host's link, u1o1 that optical port's. See
+        """Return the counters of every link, by name: u1h1 is that host's link, u1o1 that optical port's. See
         Wires.statistics.
         """
         if self._wires is None:
@@ -247,17 +249,17 @@ class FabricNet(FabricView):
         return self._wires.statistics(queues_only)
 
     def kept_apart(self) -> dict[str, int] | None:
-        """Return the frames that were dropped on their way to hosts of other users' jobs, by the host that
-        sent them; None where the topology is shared.
+        """Count the frames dropped on their way to hosts of other users' jobs, by sending host; None if the
+        topology is shared.
         """
         return None if self._apart is None else self._apart.dropped()
 
     def gone_links(self) -> dict[str, str]:
-        """Return the links that lacked a device when they were last counted, and which."""
+        """Return the links that lacked a device at the latest reading, with that device."""
         return self._wires.gone if self._wires else {}
 
     def set_rates(self, rates_mbps: Mapping[str, float]) -> None:
-        """Change links' rates, by name. See Wires.set_rates."""
+        """Change the rates of links, by name. See Wires.set_rates."""
         if self._wires is None or self._marks is None:
             raise RequestError("link rates: the fabric is not up")
         self._wires.set_rates(rates_mbps)
@@ -265,29 +267,31 @@ class FabricNet(FabricView):
 
     @property
     def by_hand(self) -> LinksByHand:
-        """The links in the hands of a user, while they carry frames: rates, down and up."""
+        """The user's settings of links, while they carry frames: rates, delays, up and down."""
         if self._by_hand is None:
             raise RequestError("links by hand: the fabric is not up")
         return self._by_hand
 
     def by_hand_mbps(self, link: str) -> float | None:
-        """The rate that a user has given to a link; None where nobody has."""
+        """Return the rate that a user set on a link; None if no user did."""
         return self.by_hand.rate_mbps(link)
 
     def ever_by_hand(self) -> frozenset[str]:
-        """The links that a user has set something on, if only for a while."""
+        """Return the links on which a user has set something, even temporarily."""
         return self.by_hand.ever()
 
     def unsent(self, hosts: Sequence[str]) -> dict[str, int]:
-        """The frames that each host's own interface could not hand to its link, since the testbed came up."""
+        """Count the frames that each host's own interface failed to pass to its link, since the testbed
+        started.
+        """
         return {host: device_drops(self._namespace(host), "eth0") for host in hosts}
 
     def watch_ports(self, hosts: Sequence[str], signs: Sequence[bytes]) -> PortWatch:
-        """A watch of hosts' TCP ports, and of whose they are. See PortWatch."""
+        """Watch hosts' TCP ports and their owners. See PortWatch."""
         return PortWatch({host: self.host_namespace(host) for host in hosts}, signs)
 
     def program_at(self, host: str, device: str) -> AttachedProgram | None:
-        """The XDP program at a device of a host's; None: there is none."""
+        """Return the XDP program on a device of a host, or None."""
         with entered(self._namespace(host)):
             route = RouteSocket()
         with route:
@@ -295,31 +299,31 @@ class FabricNet(FabricView):
         return state.xdp if state else None
 
     def programs_at_switches(self) -> dict[str, AttachedProgram | None]:
-        """The XDP program at each device of a switch; None: there is none."""
+        """Return the XDP program, or None, on each device of a switch."""
         with RouteSocket() as route:
             return {name: state.xdp for name, state in route.devices().items()}
 
     @property
     def faults(self) -> LinkFaults:
-        """Loss, duplication, reordering and corruption on links."""
+        """The faults of links: loss, duplication, reordering and corruption."""
         if self._faults is None:
             raise RequestError("link faults: the fabric is not up")
         return self._faults
 
     def fault_states(self) -> list[LinkDisturbance]:
-        """The faults that are set on links, and their delays."""
+        """Return the faults that are set on links, and their delays."""
         return [*self.faults.now(), *_delayed(self.by_hand.delays().items())]
 
     def ended_faults(self, since_s: float) -> list[LinkDisturbance]:
-        """The faults and delays that ended since a moment of the monotonic clock."""
+        """Return the faults and delays that ended since a time of the monotonic clock."""
         return [*self.faults.ended(since_s), *_delayed(self.by_hand.ended_delays(since_s))]
 
     def switch_devices(self) -> tuple[SwitchDevice, ...]:
-        """Every ToR port, for whoever attaches programs to them."""
+        """Return every ToR port, for attaching programs."""
         return self._parts.switch_devices
 
     def oxc_devices(self) -> tuple[OxcDevice, ...]:
-        """Every port of the optical switch."""
+        """Return every port of the optical switch."""
         return self._parts.oxc_devices
 
 

@@ -1,7 +1,7 @@
-"""Delays of links, by the kernel's netem within a link's token bucket: a frame waits there as long as the
-link delays it, and then for the link's rate, whose bucket and counters stay as they are.
+"""Delay links by the kernel's netem inside a link's token bucket: a frame first waits for the link's delay,
+then for the link's rate; the bucket and its counters stay as they are.
 
-Owns the encoding, and what is read back. Knows nothing of wires.
+Owns the encoding, and reading back. Knows nothing of wires.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ NO_NETEM = "this kernel has no netem (CONFIG_NET_SCH_NETEM), by which links dela
 
 
 def room_packets(delay: LinkDelay, rate_bytes_per_s: int, queue_bytes: int, frame_bytes: int) -> int:
-    """Return how many frames a delaying queue has to take: those that are under way at the link's rate, and
-    those that its own queue has room for, all of them full.
+    """Compute the frames that a delaying queue must hold: those under way at the link's rate, plus those of a
+    full queue, all of full size.
     """
     under_way = rate_bytes_per_s * (delay.delay_ms + delay.jitter_ms) / 1e3
     return math.ceil((under_way + queue_bytes) / frame_bytes)
 
 
 def set_delay(ifindex: int, delay: LinkDelay, room: int) -> Message:
-    """Have a shaped device delay what leaves by it. Changing a delay loses nothing that is queued."""
+    """Make the message that delays what a shaped device sends. Changing a delay loses no queued frames."""
     delay_ns, jitter_ns = delay.nanoseconds
     options = _QUEUE.pack(0, room, 0, 0, 0, 0)
     options += attribute(_LATENCY64, struct.pack("=q", delay_ns))
@@ -38,15 +38,15 @@ def set_delay(ifindex: int, delay: LinkDelay, room: int) -> Message:
 
 
 def end_delay(ifindex: int, queue_bytes: int) -> Message:
-    """Have a shaped device delay nothing any more. Its bucket's queue is one of bytes again, as the kernel
-    makes it with the bucket.
+    """Make the message that ends a shaped device's delay. Its bucket's queue becomes one of bytes again, as
+    the kernel makes it with the bucket.
     """
     limit = struct.pack("=I", queue_bytes)  # struct tc_fifo_qopt
     return add_queue(ifindex, "bfifo", _PLAIN_HANDLE, limit, f"end the delay of device {ifindex}")
 
 
 def delays(route: RouteSocket) -> dict[int, tuple[int, int]]:
-    """Return, by ifindex, the delay and the jitter in nanoseconds of every device that has some."""
+    """Return, by ifindex, the delay and jitter in nanoseconds of every device that has a delay."""
     return dict(_read(route))
 
 

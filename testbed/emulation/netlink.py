@@ -1,10 +1,10 @@
 """Route netlink in batches: devices, addresses, neighbours, routes, queues and filters of one network
 namespace.
 
-Owns the encoding of the messages and the socket. A socket stays in the network namespace that it was opened
-in, and a device is made directly in the namespace where it will live. Measured at 256 hosts: one process per
-namespace (`ip -n NAME -batch -`) costs 2.3 ms a namespace before any work; this costs 0.2 ms. Moving a device
-after its creation costs 25 ms, so nothing moves.
+Owns the encoding of the messages and the socket. A socket stays in the network namespace in which it was
+opened; a device is created directly in its final namespace. Measured at 256 hosts: one process per namespace
+(`ip -n NAME -batch -`) costs 2.3 ms a namespace before any work; this costs 0.2 ms. Moving a device after its
+creation costs 25 ms, so nothing moves.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ FABRIC_GROUP, ADOPTED_GROUP = (
     0x6F70,
     0x6F71,
 )  # device groups, each deleted by one request: of what add_veth made, and others
-_BATCH = 48  # messages per send: their acknowledgements fit in the default receive buffer
+_BATCH = 48  # messages per send: the acknowledgements fit the default receive buffer
 _RECEIVE_BYTES = 1 << 20
 _ANSWER_S = 30
-_DUMPS = 16  # of one list, while devices come and go in the midst of it
+_DUMPS = 16  # attempts at one list, if devices come and go meanwhile
 
 
 class NetlinkError(TestbedError):
-    """The kernel refused a message, or it could not be sent, or its answer is not whole."""
+    """The kernel refused a message, or a message could not be sent, or its answer is incomplete."""
 
     def __init__(self, what: str, code: int, detail: str) -> None:
         reason = detail or os.strerror(code)
@@ -65,7 +65,7 @@ class NetlinkError(TestbedError):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One request and what it attempts, in words."""
+    """One request, and its purpose in words."""
 
     kind: int
     flags: int
@@ -75,7 +75,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    """One end of a veth pair at its creation."""
+    """One end of a veth pair, as it is created."""
 
     name: str
     namespace: int
@@ -87,7 +87,7 @@ class DeviceSpec:
 
 @dataclass(frozen=True, slots=True)
 class AttachedProgram:
-    """An XDP program that a device has, by the kernel's number of it."""
+    """An XDP program on a device: the kernel's id of it, and whether it runs in generic mode."""
 
     number: int
     is_generic: bool
@@ -95,7 +95,7 @@ class AttachedProgram:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """A device as the kernel has it. Counters are bytes and packets since its creation."""
+    """A device's state in the kernel. Counters are bytes and packets since its creation."""
 
     name: str
     ifindex: int
@@ -111,7 +111,7 @@ class DeviceState:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """A token bucket as the kernel has it: its rate and limit, and its counters since its creation."""
+    """A token bucket's state in the kernel: its rate and limit, and its counters since its creation."""
 
     ifindex: int
     rate_bytes_per_s: int
@@ -122,12 +122,12 @@ class QueueState:
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """Return a netlink attribute, padded."""
+    """Encode a netlink attribute, padded to 4 bytes."""
     return struct.pack("=HH", len(value) + 4, kind) + value + b"\0" * (-len(value) % 4)
 
 
 def attributes(data: bytes) -> dict[int, bytes]:
-    """Return the attributes of a message's tail, by kind; nesting bits removed."""
+    """Decode the attributes at the end of a message, by kind, without the nesting bits."""
     values: dict[int, bytes] = {}
     offset = 0
     while offset + 4 <= len(data):
@@ -175,7 +175,9 @@ def _device_attributes(device: DeviceSpec) -> bytes:
 
 
 def add_veth(a: DeviceSpec, b: DeviceSpec) -> Message:
-    """A veth pair, each end made where it will live. Send it from a namespace that has neither name."""
+    """Add a veth pair, each end directly in its final namespace. Send it from a namespace that has neither
+    name.
+    """
     peer = _nested(1, _link_header(b.ifindex), _device_attributes(b))  # VETH_INFO_PEER
     info = _nested(18, attribute(1, b"veth"), _nested(2, peer))  # IFLA_LINKINFO: kind, data
     body = _link_header(a.ifindex) + _device_attributes(a) + info
@@ -183,7 +185,7 @@ def add_veth(a: DeviceSpec, b: DeviceSpec) -> Message:
 
 
 def add_bridge(name: str, ifindex: int) -> list[Message]:
-    """A bridge that is up and does not look into multicast: it sends that to all its ports."""
+    """Add a bridge that is up, without multicast snooping: it sends multicast to all its ports."""
     data = attribute(23, b"\0")  # IFLA_BR_MCAST_SNOOPING
     info = _nested(18, attribute(1, b"bridge"), _nested(2, data))  # IFLA_LINKINFO: kind, data
     named = attribute(3, name.encode() + b"\0")
@@ -194,8 +196,8 @@ def add_bridge(name: str, ifindex: int) -> list[Message]:
 
 
 def join_bridge(ifindex: int, bridge: int) -> list[Message]:
-    """A device becomes a port of a bridge, which does not learn addresses by it: all that comes by one port
-    leaves by the others.
+    """Make a device a port of a bridge without address learning: frames that arrive at one port leave by all
+    others.
     """
     port = attribute(8, b"\0")  # IFLA_BRPORT_LEARNING
     info = _nested(18, attribute(4, b"bridge"), _nested(5, port))  # IFLA_LINKINFO: slave's kind, slave's data
@@ -216,8 +218,8 @@ def set_group(name: str, group: int) -> Message:
 
 
 def delete_group(group: int) -> Message:
-    """Delete the devices of a group in the socket's namespace: the kernel waits once, not for each. ENODEV if
-    none.
+    """Delete the devices of a group in the socket's namespace; the kernel waits once for all of them. ENODEV
+    if there are none.
     """
     return Message(_DELLINK, 0, _link_header() + _u32(27, group), f"delete device group {group}")
 
@@ -258,13 +260,15 @@ def _tc_header(ifindex: int, handle: int, parent: int, info: int = 0) -> bytes:
 
 
 def add_token_bucket(ifindex: int, rate_bytes_per_s: int, burst_bytes: int, limit_bytes: int) -> Message:
-    """TBF at a device's root. Rates to 34 Gb/s fit the 32-bit field; beyond it the 64-bit attribute holds."""
+    """Add a TBF at a device's root. Rates up to 34 Gb/s fit the 32-bit field; higher ones use the 64-bit
+    attribute.
+    """
     return _token_bucket(ifindex, rate_bytes_per_s, burst_bytes, limit_bytes, _CREATE | _EXCL)
 
 
 def change_token_bucket(ifindex: int, rate_bytes_per_s: int, burst_bytes: int, limit_bytes: int) -> Message:
-    """The TBF that a device has gets other numbers. What is queued in it stays: the kernel changes the limit
-    of its queue in place.
+    """Change the parameters of a device's TBF. Queued frames stay: the kernel changes the limit of its queue
+    in place.
     """
     return _token_bucket(ifindex, rate_bytes_per_s, burst_bytes, limit_bytes, 0)
 
@@ -283,8 +287,8 @@ def _token_bucket(
 
 
 def add_queue(ifindex: int, kind: str, handle: int, options: bytes, what: str) -> Message:
-    """A queue discipline within the TBF at a device's root, in the place of the one that is there; what is
-    queued in that is lost. One that is there by the same handle gets other numbers, and loses nothing.
+    """Add a queue discipline inside the TBF at a device's root, in place of the present one, whose queued
+    frames are lost. One with the same handle is only changed, and loses nothing.
     """
     body = _tc_header(ifindex, handle, _SHAPER_HANDLE | 1) + attribute(1, kind.encode() + b"\0")
     return Message(_NEWQDISC, _CREATE | _REPLACE, body + attribute(2, options), what)
@@ -296,8 +300,8 @@ def add_ingress(ifindex: int) -> Message:
 
 
 def add_redirect(ifindex: int, to_ifindex: int, classifier: str) -> Message:
-    """Every frame that arrives on a device leaves by another. Classifier: "matchall" or "u32", as the kernel
-    has it.
+    """Redirect every frame that arrives on a device to leave by another. `classifier`: "matchall" or "u32",
+    as the kernel supports.
     """
     parms = struct.pack("=IIiiiiI", 0, 0, 4, 0, 0, 1, to_ifindex)  # TC_ACT_STOLEN, TCA_EGRESS_REDIR
     action = _nested(1, attribute(1, b"mirred\0"), _nested(2, attribute(2, parms)))
@@ -320,7 +324,7 @@ def _filter_header(ifindex: int, priority: int, parent: int = INGRESS) -> bytes:
 
 
 def add_program(ifindex: int, program: int, name: str, priority: int, parent: int = INGRESS) -> Message:
-    """A BPF program, by descriptor, that says what becomes of every frame that arrives, before the redirect,
+    """Attach a BPF program, by descriptor, that decides about every frame that arrives, before the redirect,
     or that is sent (EGRESS).
     """
     options = _nested(2, _u32(6, program), attribute(7, name.encode() + b"\0"), _u32(8, 1))  # direct action
@@ -329,7 +333,7 @@ def add_program(ifindex: int, program: int, name: str, priority: int, parent: in
 
 
 def add_gate(ifindex: int) -> Message:
-    """The place for programs at what a device sends, and at what arrives."""
+    """Add the clsact queue discipline, to which programs for sent and received frames attach."""
     body = _tc_header(ifindex, INGRESS, TC_INGRESS) + attribute(1, b"clsact\0")
     return Message(_NEWQDISC, _CREATE | _EXCL, body, f"add the gate of device {ifindex}")
 
@@ -340,7 +344,9 @@ def delete_program(ifindex: int, priority: int, parent: int = INGRESS) -> Messag
 
 
 def set_merging(ifindex: int, limit_bytes: int) -> Message:
-    """Set how long a packet receive offload (GRO) may make of several: none below a frame's length."""
+    """Limit the length of packets that receive offload (GRO) merges; below a frame's length, none
+    are merged.
+    """
     body = _link_header(ifindex) + _u32(58, limit_bytes)  # IFLA_GRO_MAX_SIZE; for IPv4 too up to 65536
     return Message(
         _NEWLINK, 0, body, f"set the longest merged packet of device {ifindex} to {limit_bytes} bytes"
@@ -369,12 +375,12 @@ class RouteSocket:
         self._socket.close()
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Carry out every message in order; raises NetlinkError for the first that the kernel refuses."""
+        """Execute all messages in order. Raises NetlinkError for the first that the kernel refuses."""
         for start in range(0, len(messages), _BATCH):
             self._send_batch(messages[start : start + _BATCH])
 
     def delete(self, device: str) -> None:
-        """Delete a device; nothing where it is gone."""
+        """Delete a device; do nothing if it is gone."""
         try:
             self.send([delete_device(device)])
         except NetlinkError as error:
@@ -382,8 +388,8 @@ class RouteSocket:
                 raise
 
     def _send_batch(self, batch: Sequence[Message]) -> None:
-        """Send a batch, and wait for the acknowledgement of each of its messages: what else arrives is of
-        requests that were given up, and acknowledges none of them.
+        """Send a batch, and wait for the acknowledgement of each message. Other answers belong to abandoned
+        requests, and are ignored.
         """
         data = b"".join(self._encode(message) for message in batch)
         waiting = dict(enumerate(batch, self._sequence - len(batch) + 1))
@@ -402,7 +408,7 @@ class RouteSocket:
             raise failure
 
     def _received(self, what: str) -> list[tuple[int, int, int, bytes]]:
-        """Return the messages of the next datagram. NetlinkError where it is not whole."""
+        """Return the messages of the next datagram. NetlinkError if it is truncated."""
         with _asking(what):
             data, _, flags, _ = self._socket.recvmsg(_RECEIVE_BYTES)
         if flags & socket.MSG_TRUNC:
@@ -418,8 +424,8 @@ class RouteSocket:
         )
 
     def _dump(self, kind: int, body: bytes, what: str) -> list[bytes]:
-        """Return what the kernel lists: again where something of it came or went meanwhile, so that the list
-        may lack what was there all the time.
+        """Return a list from the kernel; repeat if it changed meanwhile, since such a list may miss entries
+        that were there all the time.
         """
         for _ in range(_DUMPS):
             listed, is_whole = self._dump_once(kind, body, what)
@@ -440,7 +446,7 @@ class RouteSocket:
                     continue
                 interrupted |= flags & _DUMP_INTERRUPTED
                 if answer in (_ERROR, _DONE):
-                    # the end of a list has the error that it ended with, of which the kernel may say nothing
+                    # the end of a list carries its error, which the kernel may omit
                     code = -struct.unpack_from("=i", content)[0] if len(content) >= 4 else 0
                     if answer == _ERROR or code > 0:
                         raise NetlinkError(what, code, _reason(flags, content) if answer == _ERROR else "")
@@ -448,7 +454,7 @@ class RouteSocket:
                 listed.append(content)
 
     def devices(self) -> dict[str, DeviceState]:
-        """Every device of the namespace, by name."""
+        """Return every device of the namespace, by name."""
         states = {}
         for body in self._dump(_GETLINK, _link_header(), "list devices"):
             ifindex, flags = struct.unpack_from("=4xiI", body)
@@ -474,8 +480,8 @@ class RouteSocket:
         return states
 
     def merging(self) -> dict[int, int]:
-        """The longest IPv4 packet, in bytes, that receive offload may make, by ifindex of every device of the
-        namespace.
+        """Return the longest IPv4 packet, in bytes, that receive offload may build, by ifindex of every
+        device.
         """
         limits = {}
         for body in self._dump(_GETLINK, _link_header(), "list devices"):
@@ -485,7 +491,9 @@ class RouteSocket:
         return limits
 
     def programs(self, ifindex: int, priority: int, parent: int = INGRESS) -> list[int]:
-        """The kernel's numbers of the BPF programs of a priority at a device's ingress, or another parent."""
+        """Return the kernel's ids of the BPF programs of a priority at a device's ingress, or
+        another parent.
+        """
         numbers = []
         what = f"list the filters at {_END[parent]} of device {ifindex}"
         for body in self._dump(_GETTFILTER, _tc_header(ifindex, 0, parent), what):
@@ -498,14 +506,16 @@ class RouteSocket:
         return numbers
 
     def queues(self, kind: str) -> Iterator[tuple[int, dict[int, bytes]]]:
-        """Every queue discipline of a kind in the namespace: its device's ifindex, and its attributes."""
+        """Yield every queue discipline of a kind in the namespace: its device's ifindex, and its
+        attributes.
+        """
         for body in self._dump(_GETQDISC, _tc_header(0, 0, 0), "list queues"):
             values = attributes(body[20:])
             if values.get(1, b"").rstrip(b"\0") == kind.encode():
                 yield struct.unpack_from("=i", body, 4)[0], values
 
     def token_buckets(self) -> dict[int, QueueState]:
-        """Every token bucket of the namespace, by its device's ifindex."""
+        """Return every token bucket of the namespace, by its device's ifindex."""
         buckets = {}
         for ifindex, values in self.queues("tbf"):
             options, statistics = attributes(values[2]), attributes(values[7])  # TCA_OPTIONS, TCA_STATS2
@@ -520,7 +530,7 @@ class RouteSocket:
 
 
 def _xdp_of(nested: bytes) -> AttachedProgram | None:
-    """Return what IFLA_XDP says: the program's number, or, of several, those by mode."""
+    """Decode IFLA_XDP: the program's id, or of several programs the first by mode."""
     values = attributes(nested)
     for kind in (4, 5, 6, 7):  # IFLA_XDP_PROG_ID, and of the driver, generic, the device's own
         if kind in values:
@@ -530,7 +540,7 @@ def _xdp_of(nested: bytes) -> AttachedProgram | None:
 
 @contextlib.contextmanager
 def _asking(what: str) -> Iterator[None]:
-    """Make NetlinkError of what keeps a request from being sent, or its answer from being received."""
+    """Convert errors of sending a request, or of receiving its answer, to NetlinkError."""
     try:
         yield
     except TimeoutError as error:
@@ -558,5 +568,7 @@ def _reason(flags: int, body: bytes) -> str:
 
 
 def is_missing_feature(error: NetlinkError) -> bool:
-    """Return whether a refusal means that the kernel lacks the thing, not that the request was wrong."""
+    """Return whether a refusal means that the kernel lacks a feature, rather than that the request
+    was wrong.
+    """
     return error.code in (errno.ENOENT, errno.EOPNOTSUPP)

@@ -1,8 +1,8 @@
-"""Mininet's nodes, interfaces and links, over devices that somebody else makes.
+"""Mininet's nodes, interfaces and links, for devices that exist already.
 
-Mininet makes one device at a time and keeps a shell for each node; here all devices are made in batches
-(net.py), these classes register them, and a node's shell starts at its first command. What a Mininet user
-knows works: `net.get("u1h1").cmd("ping ...")`, `net.hosts`, `net.pingAll()`, `host.popen(...)`.
+Mininet makes one device at a time and keeps a shell for each node. Here all devices are made in batches
+(net.py), these classes register them, and a node's shell starts at its first command. The Mininet API works:
+`net.get("u1h1").cmd("ping ...")`, `net.hosts`, `net.pingAll()`, `host.popen(...)`.
 """
 
 from __future__ import annotations
@@ -26,18 +26,17 @@ from testbed.topology.model import Topology
 class _LazyShell(Node):  # type: ignore[misc]  # Mininet has no types
     """A node whose shell starts at its first command: 256 hosts need not be 256 shells.
 
-    To Mininet such a node is in no namespace, as Mininet would make one; `namespace` is where its commands
-    run.
+    To Mininet such a node has no namespace of Mininet's making; its commands run in `namespace`.
     """
 
-    isSetup = True  # Mininet's own check ends the process where a tool is missing
+    isSetup = True  # skips Mininet's own check, which ends the process if a tool is missing
     namespace: Path | None = None
-    cgroup: Path | None = None  # in which its commands run
+    cgroup: Path | None = None  # the cgroup of its commands
     _started = False
     _ended = False
 
     def startShell(self, mnopts: str | None = None) -> None:
-        """Called by Mininet's constructor, and not followed then."""
+        """Start the shell; Mininet's constructor calls this too early, and is ignored."""
         if self._started:
             super().startShell(mnopts)
 
@@ -70,7 +69,7 @@ class _LazyShell(Node):  # type: ignore[misc]  # Mininet has no types
 
 
 class FabricHost(_LazyShell):
-    """A host in its named network namespace, which is configured already."""
+    """A host in its named network namespace, which is already configured."""
 
     def __init__(self, name: str, **params: Any) -> None:
         self.namespace = NETNS_DIR / name
@@ -81,8 +80,8 @@ class FabricHost(_LazyShell):
 
 
 class FabricSwitch(_LazyShell, Switch):  # type: ignore[misc]
-    """A bridge of the private Open vSwitch, or the ToR of an engine that has none. It and its ports are made
-    by others: `start` and `stop` do nothing.
+    """A bridge of the private Open vSwitch, or the ToR of an engine without one. It and its ports are made
+    elsewhere: `start` and `stop` do nothing.
     """
 
     def __init__(self, name: str, dpid: str, engine: str | None = None, **params: Any) -> None:
@@ -97,7 +96,7 @@ class FabricSwitch(_LazyShell, Switch):  # type: ignore[misc]
         """Do nothing: the network makes all switches at once."""
 
     def stop(self, deleteIntfs: bool = True) -> None:
-        """Do nothing: the network takes all switches away at once."""
+        """Do nothing: the network removes all switches at once."""
 
     def dpctl(self, *args: str) -> str:
         if not self.is_bridge:
@@ -114,7 +113,7 @@ class FabricSwitch(_LazyShell, Switch):  # type: ignore[misc]
 
 
 class FabricIntf(Intf):  # type: ignore[misc]
-    """A device that is made and configured already."""
+    """A device that is already made and configured."""
 
     def config(self, mac: str | None = None, ip: str | None = None, **_params: Any) -> dict[str, Any]:
         if ip:
@@ -122,7 +121,9 @@ class FabricIntf(Intf):  # type: ignore[misc]
         return {}
 
     def updateIP(self) -> str | None:
-        """It stays as the fabric configured it; Mininet's own asks ifconfig, which a machine may not have."""
+        """Return the address that the fabric configured. Mininet's own method calls ifconfig, which a machine
+        may lack.
+        """
         return self.ip
 
     def delete(self) -> None:
@@ -131,24 +132,26 @@ class FabricIntf(Intf):  # type: ignore[misc]
 
 
 class FabricLink(Link):  # type: ignore[misc]
-    """A wire that is made already."""
+    """A wire that is already made."""
 
     @classmethod
     def makeIntfPair(cls, *_args: Any, **_kwargs: Any) -> tuple[None, None]:
         return None, None
 
     def stop(self) -> None:
-        """Nothing: wires go with the fabric."""
+        """Do nothing: wires end with the fabric."""
 
 
 class FabricView(Mininet):  # type: ignore[misc]
-    """The nodes and links of a topology as Mininet has them, over devices that this does not make: for who
-    makes them (net.py), and for who looks at them from outside (remote.py).
+    """A topology's nodes and links as Mininet sees them, over devices made elsewhere: for the process that
+    makes them (net.py), and for processes that use a running testbed (remote.py).
     """
 
     def __init__(self, topo: FabricTopo, build: bool = True, **parts: Any) -> None:
-        """`parts`: other classes of hosts, switches and links, as Mininet's constructor takes them."""
-        Mininet.inited = True  # its initialisation changes settings of the whole host
+        """Register the nodes and links. `parts`: other classes of hosts, switches and links, as for Mininet's
+        constructor.
+        """
+        Mininet.inited = True  # skips Mininet's initialisation, which changes settings of the whole machine
         self.topology: Topology = topo.topology
         ours = {"host": FabricHost, "switch": FabricSwitch, "link": FabricLink, "intf": FabricIntf}
         super().__init__(topo=topo, build=build, controller=None, **(ours | parts))
@@ -170,13 +173,13 @@ class FabricView(Mininet):  # type: ignore[misc]
         return super().addLink(node1, node2, *args, **params)
 
     def addController(self, *_args: Any, **_params: Any) -> Any:
-        """Refuse it: the controller is a process of the testbed's, which circuits are asked of."""
+        """Raise RequestError: the controller is a process of the testbed, which sets circuits on request."""
         raise RequestError("addController: the controller is the testbed's own")
 
     def delNode(self, node: Any, nodes: Any = None) -> None:
-        """Refuse it, as `delHost`, `delSwitch` and `del net[...]` do by this."""
+        """Raise RequestError, also for `delHost`, `delSwitch` and `del net[...]`, which call this."""
         raise RequestError(f"delNode({str(node)!r}): a network keeps the nodes and links of its topology")
 
     def delLink(self, link: Any) -> None:
-        """Refuse it, as `delLinkBetween` does by this."""
+        """Raise RequestError, also for `delLinkBetween`, which calls this."""
         raise RequestError(f"delLink({link}): a network keeps its links; configLinkStatus takes them down")

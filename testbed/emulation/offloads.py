@@ -1,7 +1,7 @@
-"""Offload features of network devices by the ethtool ioctl: set in bulk, read back.
+"""Set offload features of network devices in bulk by the ethtool ioctl, and read them back.
 
 A subprocess of ethtool costs 8 ms a device; these calls cost microseconds. Owns the ioctl and the feature
-names; what is on and off where is decided in links.py.
+names; links.py decides which features are on.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _GSTRINGS, _GSSET_INFO, _GFEATURES, _SFEATURES = 0x1B, 0x37, 0x3A, 0x3B
 _SS_FEATURES = 4
 _NAME_BYTES = 32
 
-# A wire carries frames: whatever makes or accepts more than one frame at a time, or leaves a checksum undone,
-# is off. Names as `ethtool -k` prints the kernel's; the ones that a kernel does not have are skipped.
+# A wire carries single frames: features that make or accept more than one frame at a time, or leave a
+# checksum undone, are off. Names as `ethtool -k` prints the kernel's; names that a kernel lacks are skipped.
 _WIRE_OFF = (
     "tx-checksum-ipv4",
     "tx-checksum-ipv6",
@@ -50,14 +50,14 @@ CHECKSUMS = "tx-checksum-ip-generic"
 def wire_features(gro: bool, leaves_checksums: bool = False) -> dict[str, bool]:
     """Return a fabric device's features.
 
-    GRO makes veth poll, without which frames that XDP redirects do not arrive. A device that leaves checksums
-    to the next one on the way sends frames with the pseudo header's sum alone.
+    GRO makes veth poll; without it frames that XDP redirects do not arrive. A device that leaves checksums to
+    the next one sends frames with only the pseudo header's sum.
     """
     return {**dict.fromkeys(_WIRE_OFF, False), CHECKSUMS: leaves_checksums, _GRO: gro}
 
 
 class FeatureControl:
-    """Sets and reads features of the devices in the calling thread's network namespace at construction."""
+    """Sets and reads features of the devices in the network namespace of the thread that constructs it."""
 
     _bits: dict[str, int] | None = None  # the same for every device of a kernel
 
@@ -89,7 +89,7 @@ class FeatureControl:
         return FeatureControl._bits
 
     def active(self, device: str) -> dict[str, bool]:
-        """Every feature that the kernel knows, and whether it is on."""
+        """Return every feature that the kernel knows, and whether it is on."""
         bits = self._names(device)
         blocks = max(bits.values()) // 32 + 1
         answer = self._call(device, struct.pack("=II", _GFEATURES, blocks) + bytes(16 * blocks))
@@ -97,7 +97,7 @@ class FeatureControl:
         return {name: bool(words[bit // 32] >> (bit % 32) & 1) for name, bit in bits.items()}
 
     def set(self, device: str, features: Mapping[str, bool]) -> None:
-        """Set these features (names that this kernel lacks are skipped) and read them back; SettingError if
+        """Set these features (names that this kernel lacks are skipped) and read them back. SettingError if
         they differ.
         """
         bits = self._names(device)
@@ -113,7 +113,7 @@ class FeatureControl:
         self.check(device, wanted)
 
     def check(self, device: str, features: Mapping[str, bool]) -> None:
-        """SettingError for the first feature that differs from what is asked."""
+        """Raise SettingError for the first feature that differs."""
         active = self.active(device)
         for name, on in features.items():
             if name in active and active[name] != on:

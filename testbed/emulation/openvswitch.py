@@ -1,7 +1,7 @@
-"""A private Open vSwitch: its two processes, its bridges, and the reading back of what it made.
+"""A private Open vSwitch: its two processes, its bridges, and reading back what it made.
 
-Owns ovsdb-server and ovs-vswitchd as children, which find each other by the testbed's private
-/run/openvswitch. The database lives there too, in memory. OpenFlow rules are the controller's.
+Owns ovsdb-server and ovs-vswitchd as children, which connect in the testbed's private /run/openvswitch. The
+database is there too, in memory. OpenFlow rules are the controller's.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _DATABASE = RUN_DIR / "conf.db"
 _SOCKET = RUN_DIR / "db.sock"
 _START_TIMEOUT_S = 20.0
 _CHANGE_TIMEOUT_S = 60.0
-_PORT_TIMEOUT_S = 0.1  # more for each port of a change: 2,250 took more than a minute beside much other work
+_PORT_TIMEOUT_S = 0.1  # added for each port of a change: 2,250 took over a minute on a loaded machine
 _RECONNECT_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A device as a port of a bridge, by its OpenFlow number."""
+    """A device that is a port of a bridge, and its OpenFlow number."""
 
     device: str
     number: int
@@ -55,10 +55,10 @@ class _Child:
 
 
 class OpenVSwitch:
-    """Open vSwitch of this testbed's namespaces. A context manager: leaving it ends both processes."""
+    """The Open vSwitch of this testbed's namespaces. A context manager: leaving it ends both processes."""
 
     def __init__(self, log_dir: Path, leaves_devices: bool = False) -> None:
-        """`leaves_devices`: those of bridges, to the end of the network namespace."""
+        """Prepare. `leaves_devices`: the end of the network namespace deletes the bridges' devices."""
         self._log_dir, self._leaves_devices = log_dir, leaves_devices
         self._children: list[_Child] = []
         self._bridges: list[str] = []
@@ -83,7 +83,7 @@ class OpenVSwitch:
         self.wait_for_database()
 
     def launch(self) -> None:
-        """Start both processes without waiting: they come up while other work is done."""
+        """Start both processes without waiting, so that other work is done while they start."""
         for tool in ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl"):
             if shutil.which(tool) is None:
                 raise HostError(f"{tool} is not installed; install Debian's package openvswitch-switch")
@@ -121,7 +121,7 @@ class OpenVSwitch:
             time.sleep(0.005)
 
     def watch(self) -> None:
-        """Raise TestbedError if a process of Open vSwitch has died."""
+        """Raise TestbedError if a process of Open vSwitch has ended."""
         for child in self._children:
             status = child.process.poll()
             if status is not None:
@@ -132,8 +132,8 @@ class OpenVSwitch:
         return {child.name: child.process.pid for child in self._children}
 
     def stop(self) -> None:
-        """End the processes and remove what they leave. There is nothing to save: the database goes with
-        them. TestbedError where one of them had died, and its bridges are left.
+        """End the processes and remove what they leave. Nothing needs saving: the database ends with them.
+        TestbedError if a process had ended before, so that bridges remain.
         """
         try:
             if self.datapath == "system" and self._children and not self._leaves_devices:
@@ -151,16 +151,16 @@ class OpenVSwitch:
             self._delete_internal_devices()
 
     def _delete_bridges(self) -> None:
-        """Delete the bridges while Open vSwitch lives: nobody else can delete devices of the kernel's
-        datapath.
-        """
-        self.watch()  # of one that has died a change would wait for long
+        """Delete the bridges while Open vSwitch runs: only it can delete devices of the kernel's datapath."""
+        self.watch()  # a change would wait long for a process that has ended
         change = [word for name in self._bridges for word in ("--", "--if-exists", "del-br", name)]
         if change:
             self._vsctl(change)
 
     def _delete_internal_devices(self) -> None:
-        """Delete each bridge's own device, which the user-space datapath leaves when its process ends."""
+        """Delete each bridge's own device, which the user-space datapath leaves behind when its
+        process ends.
+        """
         ours, self._bridges = {*self._bridges, "ovs-netdev"} if self._bridges else set(), []
         with RouteSocket() as route:
             left = [name for name in route.devices() if name in ours]
@@ -172,7 +172,7 @@ class OpenVSwitch:
     def add_bridges(self, bridges: Sequence[Bridge]) -> None:
         """Make all bridges and ports in one transaction, wait for it, and read the port numbers back.
 
-        The kernel's datapath is taken where it works, which is found by trying it.
+        Use the kernel's datapath if a trial shows that it works.
         """
         self.datapath = "system" if _has_kernel_datapath() else "netdev"
         threads = [f"other_config:n-{kind}-threads=1" for kind in ("handler", "revalidator")]
@@ -199,8 +199,8 @@ class OpenVSwitch:
         return change
 
     def connect(self, port: int) -> None:
-        """Tell all bridges their controller, which should listen by now: one that is refused is tried again
-        after seconds.
+        """Set the controller of all bridges. It should already listen: a refused bridge retries only after
+        seconds.
         """
         change: list[str] = []
         for name in self._bridges:
@@ -210,7 +210,7 @@ class OpenVSwitch:
             self._vsctl(change)
 
     def _vsctl(self, arguments: Sequence[str], ports: int = 0) -> str:
-        """Run ovs-vsctl, to change so many ports."""
+        """Run ovs-vsctl, with time to change this number of ports."""
         within_s = _CHANGE_TIMEOUT_S + ports * _PORT_TIMEOUT_S
         try:
             return _run(["ovs-vsctl", f"--db=unix:{_SOCKET}", *arguments], within_s)
@@ -238,7 +238,7 @@ class OpenVSwitch:
                 )
 
     def rows(self, table: str, *columns: str) -> list[dict[str, object]]:
-        """Return columns of a table of the database, a mapping for each row."""
+        """Return columns of a table of the database, one mapping per row."""
         answer = json.loads(self._vsctl(["--format=json", f"--columns={','.join(columns)}", "list", table]))
         return [dict(zip(answer["headings"], row, strict=True)) for row in answer["data"]]
 
@@ -251,7 +251,7 @@ class OpenVSwitch:
 
 
 def _has_kernel_datapath() -> bool:
-    """Return whether Open vSwitch's kernel module serves this network namespace, by making a datapath."""
+    """Return whether Open vSwitch's kernel module works in this network namespace, by making a datapath."""
     probe = "probe"
     made = subprocess.run(
         ["ovs-dpctl", "add-dp", probe], capture_output=True, timeout=_START_TIMEOUT_S, check=False

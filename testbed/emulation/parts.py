@@ -1,6 +1,6 @@
-"""The parts of a fabric: devices, wires, host addresses and bridges. Pure: a function of the topology.
+"""Derive the parts of a fabric from a topology: devices, wires, host addresses and bridges. Pure.
 
-Owns the mapping; names and numbers come from topology.addresses. Nothing here touches the kernel.
+Owns the mapping; names and numbers come from topology.addresses. Nothing here calls the kernel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOST_PORT, OPTICAL_PORT, POD_PORT, CORE_PORT = "host", "optical", "pod", "core"
 @dataclass(frozen=True, slots=True)
 class SwitchDevice:
     """A port of a unit's switch, of a pod's ToR, or of the core, in the testbed's root network namespace.
-    `kind` is "host", "optical", "pod", of the links between ToRs and pod switches, or "core".
+    `kind` is "host", "optical", "pod" (links between ToRs and pod switches) or "core".
     """
 
     dpid: Dpid
@@ -42,7 +42,7 @@ class OxcDevice:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Everything that is to be made."""
+    """All parts of a fabric."""
 
     namespaces: tuple[str, ...]
     wires: tuple[WireSpec, ...]
@@ -53,22 +53,24 @@ class Parts:
 
 
 def buffer_bytes(link: LinkSpec, mtu: int) -> int:
-    """A link's queue, declared in full-sized packets, in the bytes that a token bucket counts."""
+    """Convert a link's queue from full-sized packets, as declared, to the bytes that a token bucket
+    counts.
+    """
     return link.buffer_packets * (mtu + _ETHERNET_BYTES)
 
 
 def files_needed(fabric: Parts) -> int:
-    """Return how many files a process may have to have open, a quarter more than Open vSwitch was seen to:
+    """Return how many open files a process may need: a quarter more than measured for Open vSwitch. Measured:
     44 in a rack, 84 of the default, 811 with 64 units of 4 hosts, 2,301 with 250 of 1, which is 36, 4 a
-    bridge, and one a port. The daemon has most in a small fabric, 64 in a rack.
+    bridge, and one a port. In a small fabric the daemon needs most: 64 in a rack.
     """
     ports = sum(len(bridge.ports) for bridge in fabric.bridges)
     return max(_LEAST_FILES, (36 + 4 * len(fabric.bridges) + ports) * 5 // 4)
 
 
 def parts(topology: Topology) -> Parts:
-    """The parts of a topology. One without optical ports has no optical switch; whether a unit has a
-    bridge is its data plane's to say.
+    """Return the parts of a topology. Without optical ports there is no optical switch. A unit's data plane
+    determines whether it has a bridge.
     """
     core_devices = [
         SwitchDevice(
@@ -129,9 +131,9 @@ def _kind(number: int) -> str:
 
 
 def _wires(topology: Topology, unit: UnitSpec) -> list[WireSpec]:
-    """Host links run from the host (a) to its ToR (b); in a pod, links run from each ToR (a) to the pod
-    switch (b); optical links from the unit's switch (a) to the optical switch (b), and one from that to the
-    core (b).
+    """Return a unit's wires. Host links run from the host (a) to its ToR (b); in a pod, links run from each
+    ToR (a) to the pod switch (b); optical links from the unit's switch (a) to the optical switch (b), and one
+    from the unit's switch to the core (b).
     """
     mtu = topology.mtu
     host_buffer = buffer_bytes(topology.host_link, mtu)

@@ -1,5 +1,5 @@
-"""The TCP ports of hosts while a job runs, and whose they are: its processes', or those of others that
-somebody runs there (`testbed exec`). A job holds its hosts alone, so that no other job's are there.
+"""Watch the TCP ports of hosts while a job runs, and whether a process of the job or another process there
+(`testbed exec`) owns them. A job has its hosts to itself, so no other job's processes are there.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Self
 
 from testbed.telemetry.traffic import SeenPorts
 
-_EVERY_S, _SHARE = 1.0, 0.01  # between looks; of a core at most
+_EVERY_S, _SHARE = 1.0, 0.01  # seconds between scans; at most this share of a core
 _TABLES = ("net/tcp", "net/tcp6")
 _LOCAL, _INODE = 1, 9  # columns
 _SESSION = 3  # in /proc/PID/stat, of the fields after the program's name
 
 
 class PortWatch:
-    """Looks at once, and every second, or less often where that takes more than a hundredth of a core. A
-    context manager: `ports` is what was seen since it was entered. `namespaces` names hosts by the files of
-    their network namespaces; a job's processes have one of `signs` among their words and environment.
+    """Scans at once, then every second, or less often if a scan takes more than a hundredth of a core. A
+    context manager: `ports` is what was seen since it was entered. `namespaces` maps hosts to the files of
+    their network namespaces. A job's processes have one of `signs` in their command line or environment.
     """
 
     def __init__(
@@ -50,16 +50,18 @@ class PortWatch:
         wait_s = 0.0
         while not self._is_over.wait(wait_s):
             began_s = time.thread_time()
-            with contextlib.suppress(OSError):  # no descriptor is left, say: the next look has one
+            with contextlib.suppress(OSError):  # such as no free descriptor: the next scan may succeed
                 self.look()
             wait_s = max(_EVERY_S, (time.thread_time() - began_s) / _SHARE)
 
     def look(self) -> None:
-        """Add the ports that there are now."""
-        inodes: dict[str, tuple[set[str], set[str]]] = {}  # by host, of its job's sockets and of others'
+        """Add the ports that exist now."""
+        inodes: dict[
+            str, tuple[set[str], set[str]]
+        ] = {}  # by host: inodes of its job's sockets, and of others'
         tables: dict[str, Path] = {}
         for process in self._processes.iterdir():
-            with contextlib.suppress(OSError, ValueError, IndexError):  # it ends meanwhile
+            with contextlib.suppress(OSError, ValueError, IndexError):  # the process ends meanwhile
                 host = self._hosts.get((process / "ns" / "net").stat().st_ino)
                 if host is not None and (is_own := self._is_own(process)) is not None:
                     own, others = inodes.setdefault(host, (set(), set()))
@@ -74,8 +76,8 @@ class PortWatch:
                         self.ports.others.add((host, port))
 
     def _is_own(self, process: Path) -> bool | None:
-        """Return whether a process is the job's: it or the leader of its session says so, or is a fork of the
-        template. None in the middle of an execve(2), when it says nothing.
+        """Return whether a process is the job's: it, or the leader of its session, has a sign, or it is a
+        fork of the template. None during an execve(2), when its data are empty.
         """
         session = (process / "stat").read_text().rpartition(")")[2].split()[_SESSION]
         said = [_said(process)]
@@ -85,14 +87,14 @@ class PortWatch:
 
 
 def _said(process: Path) -> bytes:
-    """Return the words and the environment of a process; empty where it has none for the moment."""
+    """Return the command line and environment of a process; empty during an execve(2)."""
     environment = (process / "environ").read_bytes()
     words = (process / "cmdline").read_bytes()
     return b"\0" + words + b"\0" + environment if words else b""
 
 
 def _sockets(process: Path) -> Iterator[str]:
-    """Generate the inodes of the sockets that a process has open."""
+    """Yield the inodes of a process's open sockets."""
     for each in os.scandir(process / "fd"):
         with contextlib.suppress(OSError):
             kind, _, rest = os.readlink(each.path).partition(":[")
@@ -101,7 +103,7 @@ def _sockets(process: Path) -> Iterator[str]:
 
 
 def _ports(process: Path) -> Iterator[tuple[int, str]]:
-    """Generate the local ports and the inodes of all TCP sockets in a process's network namespace."""
+    """Yield the local port and inode of all TCP sockets in a process's network namespace."""
     for table in _TABLES:
         for line in (process / table).read_text().splitlines()[1:]:
             columns = line.split()

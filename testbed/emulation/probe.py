@@ -1,9 +1,9 @@
-"""Tries a link's marks, bursts over a link, and the testbed's own XDP programs, in the namespaces that it is
-run in: `python -m testbed.emulation.probe marks`, `bursts` or `programs`, which testbed/host_checks/kernel.py
-runs. Prints what it saw (of programs a JSON object: feature -> [works, detail]); in one line why not, with
-exit code 1.
+"""Try the marks of a link, bursts over a link, and the testbed's own XDP programs, in the current namespaces:
+`python -m testbed.emulation.probe marks`, `bursts` or `programs`, run by testbed/host_checks/kernel.py.
+Prints the result (for programs a JSON object: feature -> [works, detail]); a failure is one line and exit
+code 1.
 
-Makes and leaves devices and namespaces, for those that it is run in end with the probe.
+Leaves its devices and namespaces behind: the namespaces that it runs in end with it.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from testbed.wire.codec import Header
 from testbed.wire.frame import ETHERTYPE_IPV4, Frame
 from testbed.wire.spec import Op
 
-# An empty IPv4 packet whose sender heeds marks (RFC 3168, ECT(0)), to everybody on the link.
+# An empty IPv4 packet with ECT(0), whose sender reacts to marks (RFC 3168), broadcast on the link.
 _ECT = bytes.fromhex("4502001400000000403b0000") + b"\x0a\xff\x00\x01\x0a\xff\x00\xff"
 _FRAME = (b"\xff" * 6 + b"\x02\x00\x00\x00\x00\x01" + b"\x08\x00" + _ECT).ljust(64, b"\0")
 
 
 def marks() -> str:
-    """A program at a device's ingress, with a queue so slow that the second frame waits there."""
+    """Try a marking program at a device's ingress, with a queue so slow that the second frame waits there."""
     make_veth("marks-a", "marks-b")
     ifindex = socket.if_nametoindex("marks-b")
     with MarkProgram() as program, RouteSocket() as route:
@@ -73,7 +73,7 @@ _HEADERS = struct.Struct(">14x9xB2x4s4s2xHHH")  # protocol, addresses, port, len
 
 
 def bursts() -> str:
-    """A burst of segments over each kind of our links, and what arrives of it at the other end."""
+    """Send a burst of segments over each kind of link, and check what arrives at the other end."""
     NETNS_DIR.mkdir(exist_ok=True)
     namespaces = NetworkNamespaces()
     namespaces.add([WIRES, "shaped", "plain"], SYSCTLS)
@@ -93,7 +93,7 @@ def bursts() -> str:
 
 
 def _burst_over(namespaces: NetworkNamespaces, spec: WireSpec) -> str | None:
-    """Send a burst, and return why it did not arrive whole and with right checksums; None: it did."""
+    """Send a burst; return why it did not arrive complete with correct checksums, or None."""
     sent = [bytes([number]) * _SEGMENT_BYTES for number in range(1, _SEGMENTS + 1)]
     with entered(namespaces[spec.a.namespace or ""]):
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -121,7 +121,7 @@ def _burst_over(namespaces: NetworkNamespaces, spec: WireSpec) -> str | None:
 
 
 def _is_right(frame: bytes) -> bool:
-    """Return whether the checksum of a frame of UDP is that of its addresses, header and payload."""
+    """Return whether the checksum of a UDP frame matches its addresses, header and payload."""
     protocol, source, destination, _, length, _ = _HEADERS.unpack_from(frame)
     data = source + destination + bytes([0, protocol]) + struct.pack(">H", length) + frame[34:]
     total = sum(struct.unpack(f">{len(data) // 2}H", data[: len(data) // 2 * 2]))
@@ -130,8 +130,8 @@ def _is_right(frame: bytes) -> bool:
 
 
 def programs() -> str:
-    """Load the testbed's programs for the default MTU, put a map of slots where a job's would be, and have a
-    tick complete a sum.
+    """Load the testbed's programs for the default MTU, insert a map of slots as for a job, and let a tick
+    complete a sum.
     """
     with Programs(sources("xdp")) as loaded:
         slots = map_create(MAP_TYPE_ARRAY, 4, layout.slot(loaded.lanes).itemsize, layout.SLOTS, 0, "slots")
@@ -149,7 +149,7 @@ _JOB, _UNIT, _WORKERS, _AGE_MS, _MTU = 1, Unit(1), 2, 250, 1500
 
 
 def _ticked(loaded: Programs) -> str:
-    """Push a worker's value at a switch with two workers, and tick the sum until both have it."""
+    """Push one worker's value to a switch with two workers, and send ticks until both have the sum."""
     ports = {worker + 1: f"ticks-{worker + 1}" for worker in range(_WORKERS)}
     values = np.arange(loaded.lanes, dtype=np.uint32)
     with contextlib.ExitStack() as stack:
@@ -188,12 +188,14 @@ def _ticked(loaded: Programs) -> str:
             switch.tick(Tick(_JOB, 1, 0, 0, fragment, _AGE_MS))
             reached = {each for each in listeners if _has_sum(each, values)}
             waiting -= reached
-            fragment += bool(reached)  # a tick may be before its push, and a new device drop what comes first
+            fragment += bool(
+                reached
+            )  # a tick may precede its push, and a new device may drop the first frames
     return "a sum that waited for a worker was completed by a tick, and reached both"
 
 
 def _has_sum(listener: socket.socket, values: npt.NDArray[np.uint32]) -> bool:
-    """Return whether a result comes; ProbeFailure where it is not of the one worker who pushed."""
+    """Return whether a result arrives; ProbeFailure if it is not exactly the pushing worker's value."""
     while True:
         try:
             data = listener.recv(1 << 16)

@@ -1,7 +1,7 @@
 """Mininet's own prompt (mininet.cli.CLI) on a running testbed, and its commands without the prompt.
 
-What fails is counted, so that a script has an exit code; commands that a running testbed has no place for say
-what to use instead.
+Failures are counted, so that a script has an exit code; commands that a running testbed does not support name
+the alternative.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
         self._ready = True
 
     def run(self) -> None:
-        """Mininet's, which its constructor calls, and which is called here once this is whole."""
+        """Run the prompt; ignored when Mininet's constructor calls it, before this object is complete."""
         if self._ready:
             super().run()
 
     @classmethod
     def initReadline(cls) -> None:
-        """History is for who types."""
+        """Set up history, for a terminal only."""
         if os.isatty(0):
             super().initReadline()
 
     def follow(self, lines: Iterable[str]) -> None:
-        """Each line as if it was typed, until one leaves."""
+        """Execute each line as if typed, until a command leaves the prompt."""
         for line in lines:
             if self.onecmd(self.precmd(line.rstrip("\n"))):
                 break
@@ -77,7 +77,7 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
             self._failed(int(code) if code.isdecimal() else 1)
 
     def waitForNode(self, node: RemoteHost) -> None:
-        """Wait until its command has ended. Keys go to the command, those of a script to nobody."""
+        """Wait until the node's command has ended. Typed keys go to the command; a script's lines do not."""
         keys = [self.stdin.fileno()] if self.isatty() else []
         if keys:
             subprocess.run(["stty", "-icanon", "min", "1"], check=False)
@@ -91,7 +91,7 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
             except KeyboardInterrupt:
                 node.sendInt()
 
-    # ------------------------------------------------------------------ whose outcome counts
+    # ------------------------------------------------------------------ commands with exit codes
 
     def do_pingall(self, line: str) -> None:
         "Ping between all hosts."
@@ -103,7 +103,7 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
 
     def do_sh(self, line: str) -> None:
         "Run an external shell command\n           Usage: sh [cmd args]"
-        code = subprocess.call(line, shell=True)  # the user's own line, at the user's own prompt
+        code = subprocess.call(line, shell=True)  # the user's own command, with the user's own rights
         self._failed(code if code >= 0 else 128 - code)
 
     def do_py(self, line: str) -> None:
@@ -117,7 +117,7 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
     def _python(self, run: Any) -> None:
         try:
             result = run(self.getLocals())
-        except Exception as problem:  # whatever the line raises is the line's
+        except Exception as problem:  # the line may raise anything
             error(f"{type(problem).__name__}: {problem}\n")
             self._failed(1)
         else:
@@ -132,7 +132,7 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
         except OSError as problem:
             raise RequestError(f"source {line.strip()}: {problem.strerror}") from problem
 
-    # ------------------------------------------------------------------ what is done otherwise here
+    # ------------------------------------------------------------------ commands that are refused
 
     def do_x(self, line: str) -> None:
         "Not here: a terminal of your own with testbed exec is what does it."
@@ -156,8 +156,8 @@ class Prompt(CLI):  # type: ignore[misc]  # Mininet has no types
 
 
 def converse(runtime: Runtime, script: Iterable[str] | None) -> int:
-    """The prompt, or the script's lines without one; the exit code."""
-    for handler in lg.handlers:  # what commands say is output, and what is wrong is not
+    """Run the prompt, or a script's lines without one; return the exit code."""
+    for handler in lg.handlers:  # commands' output goes to standard output, problems do not
         handler.setStream(sys.stdout)
         handler.addFilter(lambda record: record.levelno < logging.WARNING)
     problems = type(lg.ch)(sys.stderr)

@@ -1,7 +1,7 @@
-"""A running testbed as a Mininet network, from outside: hosts whose commands go through `testbed exec`, with
-the rights of whoever has this process and no others.
+"""A running testbed as a Mininet network, from outside: commands in its hosts run through `testbed exec`,
+with the rights of this process's user and no others.
 
-What Mininet would change of a network is not changed here. Links go down and up by the daemon's faults.
+Methods by which Mininet changes a network are refused. Links go down and up by the daemon's faults.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ from testbed.messages.status import Status
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 
-MOST_SHELLS = 32  # at once, of hosts that only whole-network commands used: half of what the daemon takes
+MOST_SHELLS = (
+    32  # simultaneous shells of hosts used by whole-network commands only: half of the daemon's limit
+)
 _LOOK_S = 0.2
 _LISTENING_S = 10.0
 
 
 class RemoteHost(FabricHost):
-    """A host of a testbed that another process has. Its shell starts at its first command; `is_kept` is
-    whether somebody may have left something in it.
+    """A host of a testbed that runs in another process. Its shell starts at its first command; `is_kept` says
+    whether the shell may have state that a user needs.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class RemoteHost(FabricHost):
     def _ensure_shell(self) -> None:
         if (
             self.shell is not None and self.shell.poll() is not None
-        ):  # `exit` was typed to it, or its testbed ended
+        ):  # a user typed `exit`, or the testbed ended
             self.end_shell()
         if self.shell is None:
             self._make_room(self)
@@ -61,14 +63,14 @@ class RemoteHost(FabricHost):
     def startShell(self, mnopts: str | None = None) -> None:
         try:
             super().startShell(mnopts)
-        except BaseException:  # Ctrl-C, too: a shell that has half begun would answer one command too late
+        except BaseException:  # also for Ctrl-C: a half-started shell would answer one command late
             self.end_shell()
             raise
 
     def end_shell(self) -> None:
-        """End the shell. The next command has a new one."""
+        """End the shell. The next command starts a new one."""
         if self.shell is not None:
-            self.shell.kill()  # what it ran ends with it
+            self.shell.kill()  # its processes end with it
             self.cleanup()
         self.waiting, self._started, self.is_kept, self.readbuf = False, False, False, ""
 
@@ -77,12 +79,14 @@ class RemoteHost(FabricHost):
         self._ended = True
 
     def _popen(self, cmd: list[str], **params: Any) -> Any:
-        """Mininet begins a command with `mnexec` and its options, which enter no namespace here."""
+        """Start a command through `testbed exec`, without the leading `mnexec` and its options, which would
+        enter no namespace here.
+        """
         words = cmd[2:] if cmd[0] == "mnexec" else cmd
         started = Popen([*self._entering, *words], start_new_session=True, **params)
         if (
             params.get("stdin") is self.slave and self.slave is not None
-        ):  # its shell: the end of it is to be read
+        ):  # its shell: close the terminal here, so that its end can be read
             nothing = os.open(os.devnull, os.O_RDWR)
             os.dup2(nothing, self.slave, inheritable=False)
             os.close(nothing)
@@ -93,7 +97,7 @@ class RemoteHost(FabricHost):
             if data := super().read(size):
                 return str(data)
         except OSError as error:
-            if error.errno != errno.EIO:  # nobody has the other end
+            if error.errno != errno.EIO:  # the other end is closed
                 raise
         said = self.readbuf.strip().splitlines()
         self.end_shell()
@@ -105,12 +109,12 @@ class RemoteHost(FabricHost):
 
 
 class EndedError(TestbedError):
-    """The shell of a host has ended, or never began."""
+    """The shell of a host has ended, or never started."""
 
 
 class RemoteSwitch(FabricSwitch):
-    """A switch, to be looked at. No command runs in it: it is the testbed's own, in the namespace of its
-    daemon.
+    """A switch, for information only. No command runs in it: it belongs to the testbed, in the daemon's
+    namespace.
     """
 
     def __init__(self, name: str, state: Callable[[], Status], **params: Any) -> None:
@@ -130,18 +134,20 @@ class RemoteSwitch(FabricSwitch):
         return self._state().controller.ready
 
     def terminate(self) -> None:
-        """Do nothing: it is the testbed's."""
+        """Do nothing: the switch is the testbed's."""
 
 
 class RemoteLink(FabricLink):
-    """A wire, whose state is what the daemon says of it."""
+    """A wire, with the state that the daemon reports."""
 
     def __init__(self, *args: Any, state: Callable[[], Status], **params: Any) -> None:
         self._state = state
         super().__init__(*args, **params)
 
     def __str__(self) -> str:
-        """Every host's device is eth0: the host is said as well, as Mininet names a host's device itself."""
+        """Return both ends, with the host's name at a host's end, as in Mininet's names: every host's device
+        is eth0.
+        """
         ends = (self.intf1, self.intf2)
         return "<->".join(
             f"{end.node}-{end}" if isinstance(end.node, FabricHost) else str(end) for end in ends
@@ -156,13 +162,15 @@ class RemoteLink(FabricLink):
 
 
 class RemoteNet(FabricView):
-    """The running testbed `runtime`. Raises the daemon's errors, and RequestError for who may not ask it."""
+    """The running testbed `runtime`. Raises the daemon's errors, and RequestError for a user who may not
+    access it.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._state, self._state_at = self._asked(), time.monotonic()
         topo = FabricTopo(Topology.from_json(runtime.topology.read_text()))
-        self._shells: list[RemoteHost] = []  # the one that was started last is the last
+        self._shells: list[RemoteHost] = []  # in the order of their start
         super().__init__(
             topo,
             host=partial(RemoteHost, testbed=runtime.name, make_room=self._make_room),
@@ -171,15 +179,15 @@ class RemoteNet(FabricView):
         )
 
     def start(self) -> None:
-        """Refuse it: the testbed runs."""
+        """Raise RequestError: the testbed already runs."""
         raise RequestError("net.start: the testbed runs already")
 
     def stop(self) -> None:
-        """Refuse it: a prompt may come and go."""
+        """Raise RequestError: leaving a prompt does not end the testbed."""
         raise RequestError(f"net.stop: end the testbed by: {typed('down', self._runtime.name)}")
 
     def state(self) -> Status:
-        """Return what `testbed status` said at most a moment ago: many links are asked in a row."""
+        """Return the status, cached for a moment: Mininet asks for many links in a row."""
         if time.monotonic() - self._state_at > _LOOK_S:
             self._state, self._state_at = self._asked(), time.monotonic()
         return self._state
@@ -200,7 +208,7 @@ class RemoteNet(FabricView):
             host.terminate()
 
     def configLinkStatus(self, src: str, dst: str, status: str) -> None:
-        """Have the daemon's faults lose every frame of a link, both ways ("down"), or end them ("up")."""
+        """Set faults that lose every frame of a link, both ways ("down"), or clear them ("up")."""
         for name in (src, dst):
             if name not in self.nameToNode:
                 raise RequestError(f"link: no node {name}; nodes are {', '.join(self.nameToNode)}")
@@ -224,7 +232,7 @@ class RemoteNet(FabricView):
         seconds: int = 5,
         port: int = 5001,
     ) -> list[str]:
-        """Measure as Mininet's does, which ends every iperf of this user's by name, in all hosts: this ends
+        """Measure like Mininet's iperf. That ends every iperf of this user by name, in all hosts; this ends
         only the server that it started.
         """
         client, server = hosts or (self.hosts[0], self.hosts[-1])
@@ -254,7 +262,7 @@ class RemoteNet(FabricView):
 
 def link_name(link: RemoteLink) -> str:
     """Return a link's name in the testbed's commands: the host's, the optical port's, that of the ToR that it
-    joins to its pod switch, or u1c of the one to the core.
+    joins to its pod switch, or u1c for the link to the core.
     """
     for intf in (link.intf1, link.intf2):
         if isinstance(intf.node, FabricHost):
@@ -268,7 +276,7 @@ def link_name(link: RemoteLink) -> str:
 
 
 def _await_listening(host: Node, port: int, kind: str) -> None:
-    """Wait until somebody in the host has that port. RequestError if nobody does."""
+    """Wait until a process in the host listens at that port. RequestError after the timeout."""
     deadline = time.monotonic() + _LISTENING_S
     look = ["grep", "-qsiE", f"^ *[0-9]+: [0-9A-F]+:{port:04X} ", f"/proc/net/{kind}", f"/proc/net/{kind}6"]
     while host.pexec(look)[2] != 0:

@@ -1,8 +1,8 @@
-"""Ending a process that holds many packet sockets, quickly.
+"""End a process that holds many packet sockets quickly.
 
-The kernel waits for an RCU grace period (6 to 12 ms on 2 cores) at the last close of a packet socket, and
-closes those of a process that ends one after the other. Open vSwitch's user-space datapath has one for each
-port: at 512 ports its end took 6 s. Closes by several threads share the grace periods.
+At the last close of a packet socket the kernel waits for an RCU grace period (6 to 12 ms on 2 cores), and it
+closes an ended process's sockets one after the other. Open vSwitch's user-space datapath has one for each
+port: at 512 ports its end took 6 s. Closing by several threads shares the grace periods.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _THREADS = 32
 
 @contextlib.contextmanager
 def shared_sockets(pid: int) -> Iterator[None]:
-    """Hold a process's sockets too while the body ends it, then close them many at a time.
+    """Duplicate a process's sockets while the block ends it, then close them by many threads.
 
-    What cannot be shared (the process is gone, too many open files) is left to the kernel.
+    Sockets that cannot be duplicated (the process is gone, too many open files) are left to the kernel.
     """
     held: list[int] = []
     with contextlib.suppress(OSError):

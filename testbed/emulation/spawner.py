@@ -1,9 +1,8 @@
-"""Starts processes inside a host's network namespace, and cgroups, as a given user, that end
-when the daemon does.
+"""Start processes inside a host's network namespace and cgroups, as a given user; they end when the daemon
+does.
 
-Owns one thread, which starts all of them: the parent whose end the kernel reports to a process
-(PR_SET_PDEATHSIG) is the thread that started it, so a thread that serves one request and ends would take its
-processes along.
+Owns one thread, which starts all of them. PR_SET_PDEATHSIG, which ends a process with its parent, refers to
+the thread that started it; a thread that serves one request and ends would end its processes too.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ Stream = int | IO[Any] | None
 
 
 class ErrorPipe:
-    """A pipe on which a process says what keeps it from running its program; `writer` is to be inherited, and
-    closed here then.
+    """A pipe on which a process reports why it could not run its program. The process inherits `writer`,
+    which is then closed here.
     """
 
     def __init__(self) -> None:
         self._reader, self.writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def read(self) -> str | None:
-        """Return the reason that was written, if any was, and close it: for when the process has ended."""
+        """Return the reported reason, if any, and close the pipe. Call when the process has ended."""
         if self._reader < 0:
             return None
         try:
             return os.read(self._reader, _LONGEST_REASON_BYTES).decode(errors="replace") or None
-        except BlockingIOError:  # somebody else has the other end, and nothing was written
+        except BlockingIOError:  # another process holds the other end, and nothing was written
             return None
         finally:
             self.close()
@@ -55,14 +54,16 @@ class ErrorPipe:
 
 
 class Started(subprocess.Popen[bytes]):
-    """A process, what it reports, and what ends all that it started, if somebody encloses it."""
+    """A process, its report, and its enclosure, if it has one."""
 
     report: ErrorPipe | None = None
     enclosure: Enclosure | None = None
 
     def end(self) -> int:
-        """End it, the leader of a session of its own, and all that it started; return its exit code."""
-        if self.returncode is None:  # its number is its own still
+        """End the process, which leads a session of its own, and everything that it started; return its exit
+        code.
+        """
+        if self.returncode is None:  # not reaped: the number is still its own
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
             self.kill()
@@ -72,13 +73,13 @@ class Started(subprocess.Popen[bytes]):
         return code
 
     def end_session(self) -> None:
-        """Kill all processes of its session, once it has ended and before it is reaped: its number is still
-        that of its session.
+        """Kill all processes of its session, after it has ended and before it is reaped: until then its
+        number identifies the session.
         """
         end_session(self.pid)
 
     def why_not(self) -> str | None:
-        """Return why a process that has ended did not come to run its program, if so."""
+        """Return why an ended process could not run its program, if so."""
         return self.report.read() if self.report else None
 
 
@@ -108,8 +109,8 @@ class Spawner:
         new_session: bool = False,
         cgroups: Sequence[Path] = (),
     ) -> Started:
-        """Start a process in this network namespace and these cgroups, root's rights given up last; a user's
-        `cwd` is entered as that user, once it is started: `why_not` says whether it was. Raises OSError as
+        """Start a process in this network namespace and these cgroups; root's rights are dropped last. A
+        user's `cwd` is entered as that user, after the start: `why_not` reports a failure. Raises OSError as
         Popen does.
         """
 
@@ -136,7 +137,7 @@ class Spawner:
 
                 def enter_and_bind() -> None:
                     for fd in fds:
-                        os.write(fd, b"0")  # by the rights of who opened it
+                        os.write(fd, b"0")  # with the rights of the opener
                     die_with_parent()
 
                 return popen_bound(argv, cwd, pass_fds, enter_and_bind)
@@ -159,7 +160,7 @@ class Spawner:
                 stderr=stderr,
                 pass_fds=pass_fds,
                 start_new_session=new_session,
-                preexec_fn=begin,  # Popen calls it after the change of user, which would undo it
+                preexec_fn=begin,  # Popen calls it after the change of user, which would undo its effect
             )
 
         def start_inside() -> Started:

@@ -1,9 +1,9 @@
-"""Enters a folder, and becomes a program: `python -I -S start_in_folder.py FD FOLDER PROGRAM ARGS...`, as the
-user that it is started as.
+"""Enter a folder and execute a program: `python -I -S start_in_folder.py FD FOLDER PROGRAM ARGS...`, as the
+current user.
 
-subprocess.Popen enters its `cwd` before it changes the user, and would do so as root; and whoever starts a
-process by Popen waits until the program runs, for as long as a folder takes to be entered. What fails is
-written to FD, which the program does not inherit. Built-in modules only: this is run for every worker.
+subprocess.Popen enters its `cwd` before it changes the user, so it would do that as root; and the caller of
+Popen waits until the program runs, for as long as entering the folder takes. A failure is written to FD,
+which the program does not inherit. Built-in modules only: this runs for every worker.
 """
 
 import _signal  # type: ignore[import-not-found]  # signal itself takes 4 ms to import
@@ -15,7 +15,7 @@ COULD_NOT = 126  # as shells have it
 
 def main(fd: int, folder: str, argv: list[str]) -> None:
     os.set_inheritable(fd, False)
-    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # which Python ignores, and a program inherits
+    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # ignored by Python, and inherited by a program
         _signal.signal(number, _signal.SIG_DFL)
     attempt = f"enter {folder}"
     try:

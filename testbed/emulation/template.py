@@ -1,5 +1,5 @@
-"""The daemon's side of workloads/template.py: workers that are forks of a process with torch loaded. Owns
-that process.
+"""The daemon's side of workloads/template.py: fork workers from a template process that has torch loaded.
+Owns that process.
 """
 
 from __future__ import annotations
@@ -22,32 +22,30 @@ from testbed.wire.settings import read, written
 READY_S = 120.0
 _ANSWER_S = 30.0
 _LARGEST_ANSWER_BYTES = 1 << 16
-_DYING_S = 2.0  # from the end of its socket to its own
+_DYING_S = 2.0  # from the end of its socket to its exit
 _PASSED = ("PATH", "LANG", "LC_ALL", "TZ")
 
 
-Origin = subprocess.Popen[bytes]  # the process that a worker is a fork of
+Origin = subprocess.Popen[bytes]  # the template process of a worker
 
 
 class Forked:
-    """A worker, with as much of subprocess.Popen as its keeper needs. It is reaped by `wait`, and not
-    before.
-    """
+    """A worker, with the methods of subprocess.Popen that its keeper needs. Only `wait` reaps it."""
 
     def __init__(self, template: Template, origin: Origin, pid: int, report: ErrorPipe) -> None:
         self._template, self._origin, self.pid, self._report = template, origin, pid, report
 
     def why_not(self) -> str | None:
-        """Return why a worker that has ended did not come to run its script, None if it ran it."""
+        """Return why an ended worker never ran its script; None if it did."""
         return self._report.read()
 
     def wait(self) -> int:
-        """Return its exit code, negative for the signal that ended it; to be called when it has ended."""
+        """Return the exit code, negative for the signal that ended the worker. Call once it has ended."""
         return self._template.waited(self._origin, self.pid)
 
 
 class Template:
-    """Starts its process at the first use, and again at the next use after it has ended. Thread-safe.
+    """Starts its process at the first use, and again at the next use after it ended. Thread-safe.
     `spawn(argv, **options)` starts a process that ends with the daemon.
     """
 
@@ -71,8 +69,8 @@ class Template:
         pass_fds: Sequence[int],
         hold: Callable[[int], None],
     ) -> Forked:
-        """Fork a worker in this network namespace, as the leader of a session of its own, its output at
-        `stdout`. `hold` is given its number, before it runs anything of the job's. Raises TestbedError.
+        """Fork a worker in this network namespace, as the leader of a session of its own, with output to
+        `stdout`. `hold` is called with its number before it runs any of the job's code. Raises TestbedError.
         """
         worker = ForkedWorker(
             argv=tuple(script),
@@ -98,8 +96,8 @@ class Template:
     def _fork(
         self, description: bytes, fds: Sequence[int], hold: Callable[[int], None]
     ) -> tuple[Origin, int]:
-        """Fork a process, tell it what to become over a connection which nobody else reads, and return of
-        which process it is a fork, and its number. Raises TestbedError.
+        """Fork a process, send it its description over a private connection, and return its template process
+        and its number. Raises TestbedError.
         """
         ours, theirs = socket.socketpair()
         with ours:
@@ -114,28 +112,30 @@ class Template:
                 sent = socket.send_fds(ours, [description], list(fds))
                 ours.sendall(description[sent:])
             except OSError as error:
-                ours.close()  # it ends, for it was not told all
+                ours.close()  # the fork ends, since its description is incomplete
                 self.waited(origin, pid)
                 raise TestbedError(f"tell a worker what to become: {error.strerror or error}") from error
         return origin, pid
 
     def waited(self, origin: Origin, pid: int) -> int:
-        """Return the exit code of a fork that has ended. TestbedError where what it is a fork of has ended,
-        and its forks with it.
+        """Return the exit code of a fork that has ended. TestbedError if its template process has ended, and
+        its forks with it.
         """
         _, reply = self._ask(ForkRequest(wait=pid), [], origin)
         assert reply.code is not None
         return reply.code
 
     def close(self) -> None:
-        """End it, and with it the workers that still run."""
+        """End the template process, and with it the workers that still run."""
         with self._lock:
             self._end()
 
     def _ask(
         self, request: ForkRequest, fds: Sequence[int], origin: Origin | None = None
     ) -> tuple[Origin, ForkReply]:
-        """Return a reply, and which process gave it: `origin`, where that is asked and no other."""
+        """Send a request; return the process that replied, and its reply. With `origin`, ask only that
+        process.
+        """
         with self._lock:
             try:
                 if self._process is not None and self._process.poll() is not None:
@@ -159,7 +159,7 @@ class Template:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._socket = ours
-            # nothing of root's own: a fork's first environment stays where its user can read it
+            # nothing of root's environment: a fork's initial environment stays readable for its user
             env = {name: os.environ[name] for name in _PASSED if name in os.environ}
             env |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1"}
             argv = isolated("-u", "-m", "workloads.template")
@@ -187,7 +187,7 @@ class Template:
 
 
 def _ended(process: Origin) -> str:
-    """Return how a process ended whose socket has."""
+    """Describe how a process ended, or that it no longer answers."""
     try:
         how = exit_in_words(process.wait(_DYING_S))
     except subprocess.TimeoutExpired:

@@ -1,9 +1,10 @@
-"""A testbed in Mininet's own words: `FabricTopo` is a mininet.topo.Topo of units, hosts and optical links.
+"""Describe a testbed in Mininet's terms: `FabricTopo` is a mininet.topo.Topo of units, hosts and optical
+links.
 
-One is made of a Topology, or by a user's subclass whose `build` calls addUnit, or addSwitch, addHost and
-addLink. Either way it has a `topology`, held to the rules of a YAML file. Names are the testbed's, since
-addresses are functions of them: switches u1, u2, ... and oxc, hosts u1h1, u1h2, ..., and where a unit is a
-pod, its racks' ToRs u1r1, u1r2, ... and hosts u1r1h1, u1r1h2, ... Pure: makes nothing.
+It is made from a Topology, or by a user's subclass whose `build` calls addUnit, or addSwitch, addHost and
+addLink. Either way its `topology` obeys the rules of a YAML file. Names are the testbed's, since addresses
+derive from them: switches u1, u2, ... and oxc, hosts u1h1, u1h2, ..., and in a pod the racks' ToRs u1r1,
+u1r2, ... and hosts u1r1h1, u1r1h2, ... Pure: makes nothing.
 """
 
 from __future__ import annotations
@@ -27,9 +28,12 @@ from testbed.topology.units import Unit
 from testbed.topology.yaml_form import words
 
 _HOST = re.compile(r"(u[0-9]+(?:r[0-9]+)?)h([1-9][0-9]{0,2})")
-_UNADDRESSED = {"addr1": None, "addr2": None}  # or Mininet draws addresses that the devices do not have
+_UNADDRESSED = {
+    "addr1": None,
+    "addr2": None,
+}  # otherwise Mininet invents addresses that the devices do not have
 
-# Parameters of Mininet's that a testbed has no room for, and why.
+# Mininet's parameters that a testbed does not support, and why.
 _OWN = "the testbed has hosts, switches and links of its own"
 _DERIVED = "names, ports and addresses follow from the nodes' names (docs/interfaces.md)"
 _SHARED = "cpu and cpus say how much of the machine a host may use, not which of its cores"
@@ -48,25 +52,25 @@ REFUSED = {
 class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
     """The units, their hosts, the optical switch and the links between them, with their ports and addresses.
 
-    `FabricTopo(topology)` describes that topology. A subclass says its own in `build`, and in `settings` what
-    nodes and links do not say, in the words of a YAML file: `settings = {"scale": 200, "ocs": {"seed": 7}}`.
+    `FabricTopo(topology)` describes that topology. A subclass defines its own in `build`; `settings` has what
+    nodes and links do not express, as in a YAML file: `settings = {"scale": 200, "ocs": {"seed": 7}}`.
     """
 
     settings: Mapping[str, Any] = {}
 
     def __init__(self, *args: Any, **params: Any) -> None:
-        """Take what Mininet's takes: `hopts`, `sopts` and `lopts` for nodes and links that say nothing, and
-        the rest for `build`.
+        """Accept the arguments of Mininet's Topo: `hopts`, `sopts` and `lopts` are defaults for nodes and
+        links; the rest goes to `build`.
         """
         self._described: Topology | None = None
         self._tors: dict[Unit, dict[str, Any]] = {}
-        self._cpus: dict[str, float] = {}  # by the names of the hosts that say so
+        self._cpus: dict[str, float] = {}  # by the names of hosts with a limit
         self._racks: dict[Unit, set[int]] = {}  # of pods
-        self._own_rates: Mapping[str, float | None] = {}  # of the links of a topology that is described
+        self._own_rates: Mapping[str, float | None] = {}  # of the links of a given topology
         super().__init__(*args, **params)
 
     def build(self, *args: Any, **params: Any) -> None:
-        """Describe the topology that is the only argument. A subclass has its own `build`, with any
+        """Describe the topology that is the only argument. A subclass defines its own `build`, with any
         parameters: type checkers let it override these.
         """
         self._describe(*args, **params)
@@ -84,7 +88,7 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
             self._add_core(topology, topology.core_link.rate_mbps)
 
     def _add_core(self, topology: Topology, bw: float | None) -> None:
-        """Add the electrical core of a topology that is described; a user's class has it in `settings`."""
+        """Add the electrical core of a given topology; a user's class has it in `settings`."""
         self.addNode(CORE_BRIDGE, isSwitch=True, dpid=f"{addresses.CORE_DPID:x}")
         for unit in topology.units:
             devices = {
@@ -95,7 +99,7 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
             opts = self._with_own_rate(addresses.core_link_name(unit.index), _said(bw))
             super().addLink(unit.name, CORE_BRIDGE, *ports, **devices, **_UNADDRESSED, **opts)
 
-    # -------------------------------------------------------------- what a subclass calls
+    # -------------------------------------------------------------- methods for subclasses
 
     def addUnit(
         self,
@@ -108,9 +112,9 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         racks: int = 0,
         pod_bw: float | str | None = None,
     ) -> str:
-        """Add the next unit whole: its ToR, so many hosts, or hosts like {"bw": 100, "cpu": 0.25}, and so
-        many links to the optical switch. With `racks` it is a pod: so many ToRs with such hosts each, below
-        the pod switch. Return the name of the unit's switch.
+        """Add the next unit: its ToR, `hosts` hosts (a number, or a list like [{"bw": 100, "cpu": 0.25}]),
+        and its links to the optical switch. With `racks` it is a pod: this number of ToRs, each with such
+        hosts, below the pod switch. Return the name of the unit's switch.
         """
         unit = Unit(max(self._tors, default=0) + 1)
         tor = self.addSwitch(unit_name(unit), kind=kind, engine=engine)
@@ -129,9 +133,9 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         return tor
 
     def addSwitch(self, name: str, **opts: Any) -> str:
-        """Add the switch of a unit of a `kind` (gpu) that sums with an `engine` (xdp), the ToR of a rack of a
-        pod, which is as its unit, or the optical switch, `oxc`. RequestError for another name, or a parameter
-        that has no place here.
+        """Add a unit's switch, of a `kind` (gpu) and with an `engine` (xdp); the ToR of a rack of a pod,
+        which is as its unit; or the optical switch, `oxc`. RequestError for another name, or an unsupported
+        parameter.
         """
         if name == OXC_BRIDGE:
             self._check(f"addSwitch({name!r})", name, opts, ())
@@ -151,7 +155,7 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         return str(self.addNode(name, isSwitch=True, dpid=dpid, engine=described["engine"]))
 
     def _add_rack(self, name: str, rack: tuple[Unit, int], opts: Mapping[str, Any]) -> str:
-        """Add the ToR of a pod, whose engine is its unit's."""
+        """Add the ToR of a pod's rack; its engine is its unit's."""
         attempt, (unit, number) = f"addSwitch({name!r})", rack
         self._check(attempt, name, opts, ())
         if unit not in self._tors:
@@ -162,8 +166,8 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
 
     def addHost(self, name: str, **opts: Any) -> str:
         """Add a host; u1h1 is the first of unit u1. `cpu` is the share of the machine's cores that its
-        processes may use together, as Mininet has it; `cpus` says the same in cores, as a file does.
-        RequestError for another name, both of them, or any other parameter.
+        processes may use together, as in Mininet; `cpus` is the same in cores, as in a file. RequestError for
+        another name, both parameters, or any other parameter.
         """
         attempt, opts = f"addHost({name!r})", opts or self.hopts
         self._check(attempt, name, opts, ("cpu", "cpus"))
@@ -180,9 +184,9 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         return str(self.addNode(name, ip=ip, mac=mac, defaultRoute=f"via {gateway}"))
 
     def addLink(self, node1: str, node2: str, **opts: Any) -> Any:
-        """Add the link of a host to its ToR, that of a pod's ToR to the pod switch, or the next optical port
-        of a unit's switch, which is a link to `oxc`: `bw` in Mb/s, `max_queue_size` in packets. RequestError
-        for other ends, or a parameter that has no place here.
+        """Add the link of a host to its ToR, of a pod's ToR to the pod switch, or of a unit's switch to
+        `oxc`, which is its next optical port: `bw` in Mb/s, `max_queue_size` in packets. RequestError for
+        other ends, or an unsupported parameter.
         """
         attempt, opts = f"addLink({node1!r}, {node2!r})", opts or self.lopts
         _refuse(attempt, opts, ("bw", "max_queue_size"))
@@ -249,16 +253,16 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
     def _optical_ports(self, tor: str) -> int:
         return sum(other == OXC_BRIDGE for other, _ in self.ports.get(tor, {}).values())
 
-    # -------------------------------------------------------------- what it comes to
+    # -------------------------------------------------------------- the resulting topology
 
     @property
     def topology(self) -> Topology:
-        """The topology that this describes. RequestError names the first thing that is wrong."""
+        """The topology that this describes. RequestError names the first error."""
         return self._described or parse(self.configuration(), type(self).__name__)
 
     def configuration(self) -> dict[str, Any]:
-        """Return the same in the words of a YAML file. RequestError where nodes and links do not make up
-        units.
+        """Return the topology as the keys and values of a YAML file. RequestError if nodes and links do not
+        form units.
         """
         if self._described:
             return words(self._described)
@@ -287,7 +291,7 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         known = {key: value for key, value in said.items() if value is not None}
         for key in known.keys() & self.settings.keys():
             raise RequestError(f"settings[{key!r}]: nodes and links say that already")
-        # Without a scale a rate is what the link gets, as whoever writes bw=100 expects.
+        # Without a scale, a link gets the rate as given: whoever writes bw=100 expects that.
         scale = {"scale": 1} if any("bw" in info for info in links) else {}
         return {**scale, **self.settings, **known}
 
@@ -320,7 +324,9 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         }
 
     def _hosts_in(self, unit: Unit, rack: int, own_bw: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return what a rack's hosts have of their own. RequestError where they have gaps, or no link."""
+        """Return the settings of each of a rack's hosts. RequestError if the numbers have gaps, or a host
+        lacks a link.
+        """
         numbers = {place[1] for node in self.g.node if (place := _place_of(node)) and place[0] == unit}
         numbers = {number for number in numbers if addresses.rack_of(number) == rack}
         for host in range(addresses.in_rack(rack, 1), max(numbers, default=0) + 1):
@@ -335,8 +341,8 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         return [{key: its[name] for key, its in own if name in its} for name in names]
 
     def _usual_bw(self, links: Sequence[Mapping[str, Any]], key: str) -> Any:
-        """Return the rate of links of a kind that say none: what all of them say, or, where all say one, the
-        largest. None where it is the settings' to say, by that key.
+        """Return the default rate for links of a kind: the rate of all of them if equal; if all have one, the
+        largest. None if `settings` has this key.
         """
         said: set[Any] = {info.get("bw") for info in links} or {None}
         if key in self.settings:
@@ -348,7 +354,7 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
 
 
 def _own_bw(links: Sequence[Mapping[str, Any]], usual_bw: Any) -> dict[str, Any]:
-    """Return what those links between switches say that say something else than is usual, by their names."""
+    """Return, by name, the rates of links between switches that differ from the default."""
     own = [info for info in links if info.get("bw") not in (None, usual_bw)]
     return {_link_name(info): info["bw"] for info in own}
 
@@ -367,7 +373,7 @@ def _said(bw: float | str | None) -> dict[str, float | str]:
 
 
 def _cores(attempt: str, cpu: Any = None, cpus: Any = None) -> Any:
-    """Return in cores what Mininet says as a share of the machine."""
+    """Convert Mininet's share of the machine to cores."""
     if cpu is None:
         return cpus
     if cpus is not None:
@@ -378,19 +384,19 @@ def _cores(attempt: str, cpu: Any = None, cpus: Any = None) -> Any:
 
 
 def _unit_of(name: str) -> Unit | None:
-    """Return the unit whose switch has this name, None for none."""
+    """Return the unit whose switch has this name, or None."""
     tor = _tor_of(name)
     return tor[0] if tor and not tor[1] else None
 
 
 def _rack_of(name: str) -> tuple[Unit, int] | None:
-    """Return the unit and the rack of a pod whose ToR has this name, None for none."""
+    """Return the unit and the rack of a pod whose ToR has this name, or None."""
     tor = _tor_of(name)
     return tor if tor and tor[1] else None
 
 
 def _tor_of(name: str) -> tuple[Unit, int] | None:
-    """Return the unit and the rack, 0 of a unit's own, whose switch has this name, None for none."""
+    """Return the unit and the rack (0: the unit's own switch) whose switch has this name, or None."""
     try:
         dpid = addresses.tor_named(name)
     except RequestError:
@@ -399,7 +405,7 @@ def _tor_of(name: str) -> tuple[Unit, int] | None:
 
 
 def _place_of(name: str) -> Host | None:
-    """Return the unit and the number that a host's name says, None where it is none."""
+    """Return the unit and the number in a host's name, or None."""
     match = _HOST.fullmatch(name) if isinstance(name, str) else None
     tor = _tor_of(match[1]) if match else None
     if not match or not tor or int(match[2]) > addresses.MAX_HOSTS_PER_UNIT:
@@ -416,7 +422,7 @@ def _refuse(attempt: str, opts: Iterable[str], accepted: tuple[str, ...]) -> Non
 
 
 def _same(key: str, links: list[Mapping[str, Any]]) -> Any:
-    """Return what all of these links say, None where none says anything. RequestError where they differ."""
+    """Return the value that all of these links have, None if none has any. RequestError if they differ."""
     for info in links:
         if info.get(key) != links[0].get(key):
             differing = " and ".join(

@@ -1,5 +1,5 @@
-"""The process that makes a user's topology: `python -m testbed.emulation.topo_host FILE.py:CLASS`, as that
-user. Its answer, a line on the socket that is its standard input, has the words of a YAML file.
+"""The process that makes a user's topology: `python -m testbed.emulation.topo_host FILE.py:CLASS`, run as
+that user. Its answer, a line on the socket that is its standard input, is a configuration as in a YAML file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ ACCEPTED = "a FabricTopo, a Topology, or the keys and values of a YAML file"
 
 
 def configuration_of(described: object) -> dict[str, Any]:
-    """Return the words of a YAML file for what a user's class came to. RequestError if it is no topology."""
+    """Convert what a user's class made to the keys and values of a YAML file. RequestError if it is no
+    topology.
+    """
     if isinstance(described, FabricTopo):
         return described.configuration()
     if isinstance(described, Topology):

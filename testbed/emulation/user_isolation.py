@@ -1,9 +1,9 @@
-"""Users' jobs apart on the links: a host of one user's job reaches no host of another's. Hosts without a job
-reach all, and jobs of one user each other.
+"""Isolate users' jobs on the links: a host of one user's job cannot reach a host of another's. Hosts without
+a job reach all, and jobs of one user reach each other.
 
-A BPF program where each host sends (bpf/link_apart.c), in the host's own network namespace, which is root's.
-It is attached at the hosts that have jobs for as long as these are of two users or more, so that a testbed of
-one user's jobs pays nothing. Owns attaching, reading back, and whose each host is;
+A BPF program (bpf/link_apart.c) filters what each host sends, in the host's own network namespace, which is
+root's. It is attached at hosts with jobs as long as these are of two users or more, so that a testbed of one
+user's jobs pays nothing. Owns attaching, reading back, and the user of each host;
 testbed/dataplanes/xdp/link_apart.py owns the program.
 """
 
@@ -25,8 +25,8 @@ from testbed.errors import TestbedError
 
 
 class HostsApart:
-    """A context manager: entering begins to compile the program on a thread, `prepare` waits for it, and
-    leaving lets go of it. `namespace` returns a descriptor of a host's network namespace. Thread-safe.
+    """A context manager: entering starts compiling the program on a thread, `prepare` waits for it, and
+    leaving releases it. `namespace` returns a descriptor of a host's network namespace. Thread-safe.
     """
 
     def __init__(self, namespace: Callable[[str], int]) -> None:
@@ -46,11 +46,11 @@ class HostsApart:
         self._compiler.shutdown()
         if not self._loaded.exception():
             with self._loaded.result():
-                pass  # its end lets go of it
+                pass  # leaving the program's block releases it
 
     def prepare(self, interfaces: Mapping[str, int]) -> None:
-        """Make the place for the program where each host sends; `interfaces` are by host. TestbedError where
-        this kernel has no such place, or does not load the program.
+        """Add the attachment point for the program where each host sends; `interfaces` are by host.
+        TestbedError if this kernel has no such point, or does not load the program.
         """
         program = self._loaded.result()
         for host, ifindex in interfaces.items():
@@ -60,8 +60,8 @@ class HostsApart:
         self._interfaces = dict(interfaces)
 
     def set_users(self, users: Mapping[str, int]) -> None:
-        """Say whose job each host is that is one's; no other is. Raises TestbedError where these cannot be
-        kept apart.
+        """Set the user of each host with a job; the others have none. Raises TestbedError if the hosts cannot
+        be isolated.
         """
         program = self._loaded.result()
         with self._lock:
@@ -74,13 +74,15 @@ class HostsApart:
                     attach(route, [self._interfaces[host]], program, PROGRAM, APART_PRIORITY, what, EGRESS)
                 self._attached.add(host)
             for host in self._attached - wanted:
-                with contextlib.suppress(TestbedError):  # one that stays there lets all through
+                with contextlib.suppress(
+                    TestbedError
+                ):  # a program that stays attached lets everything through
                     with entered(self._namespace(host)), RouteSocket() as route:
                         detach(route, [self._interfaces[host]], APART_PRIORITY, EGRESS)
                     self._attached.discard(host)
 
     def dropped(self) -> dict[str, int]:
-        """Return the frames that were dropped, by the host that sent them, of those that did."""
+        """Return the dropped frames by sending host, for hosts with any."""
         program = self._loaded.result()
         counts = {host: program.dropped(ifindex) for host, ifindex in self._interfaces.items()}
         return {host: count for host, count in counts.items() if count}

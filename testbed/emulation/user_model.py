@@ -1,5 +1,5 @@
-"""An optical model by FILE.py:CLASS: before a testbed comes up, the class is loaded and tried in a process of
-its user's, never as root.
+"""Check an optical model given by FILE.py:CLASS before a testbed starts: the class is loaded and tried in a
+process of its user's, never as root.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from testbed.topology.optical import OcsSpec
 
 
 def settled(topology: Topology, folder: Path | None, caller: Caller, environ: Mapping[str, str]) -> Topology:
-    """Return a topology whose optical model has read its settings and said its mean dark times. Files that
-    settings name are in `folder`. RequestError, in one line, where the class or a setting is none that it
-    takes.
+    """Return the topology with its optical model's settings parsed and mean dark times filled in. Files that
+    settings name are relative to `folder`. RequestError, in one line, if the class or a setting is not
+    accepted.
     """
     spec = topology.ocs
     if spec.is_usual:

@@ -1,5 +1,5 @@
-"""A topology by FILE.py:CLASS: the class is called in a process of its user's, never as root, and what it
-answers is held to the rules of a YAML file.
+"""Make a topology by FILE.py:CLASS: the class is called in a process of its user's, never as root, and its
+answer must obey the rules of a YAML file.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ WITHIN_S = 30.0
 
 
 def topology_of(name: str, caller: Caller, environ: Mapping[str, str]) -> Topology:
-    """Return the topology that a user's class describes; `environ` is the process's. RequestError, in one
-    line, where the class raises, describes none, or does not do it in time.
+    """Return the topology that a user's class describes; `environ` is the process's environment.
+    RequestError, in one line, if the class raises, describes none, or takes too long.
     """
 
     try:
@@ -39,8 +39,8 @@ def topology_of(name: str, caller: Caller, environ: Mapping[str, str]) -> Topolo
 def answer_of(
     words: Sequence[str], question: object, wanted: str, caller: Caller, environ: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the answer of a module, `words`, that runs as a user, apart from the host's network.
-    RequestError, in one line, where there is none in time; `wanted` is what it lacks then.
+    """Run a module (`words`) as a user, without access to the host's network, and return its answer to a
+    question. RequestError, in one line, if there is none in time; `wanted` names the answer in that message.
     """
 
     def start(stdin: int) -> Started:
@@ -60,13 +60,13 @@ def answer_of(
 
 
 def _rights(caller: Caller) -> dict[str, Any]:
-    """The user and all its groups, for root to give up its own."""
+    """Return Popen's arguments for the user and all groups, if root has to drop its rights."""
     if os.geteuid() != 0:
         return {}
     return {"user": caller.uid, "group": caller.gid, "extra_groups": caller.groups}
 
 
 def _alone() -> None:
-    """Hold none of root's keys, and end with the command. Runs as the user, before the program."""
+    """Drop root's keys, and end with the parent command. Runs as the user, before the program."""
     fresh_keys()
     die_with_parent()

@@ -1,3 +1,3 @@
-"""The features that this host has, known by trying them. Owns the list of features; runs mechanisms as
+"""The features that this host has, determined by trying them. Owns the list of features; runs mechanisms as
 programs, imports none.
 """

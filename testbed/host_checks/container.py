@@ -1,7 +1,7 @@
-"""The lacks of a container that was not given what it needs, and how to give it. Imports nothing of the
-project but the features.
+"""Find what a container lacks, and name the options that provide it. Of the project, imports only the
+features.
 
-scripts/container_needs.py found what is needed, by taking it away; docs/containers.md has its table.
+scripts/container_needs.py found the needs, by removing them one by one; docs/containers.md has its table.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from testbed.host_checks.features import ProbeFailure
 
-# <linux/capability.h>: bit, and what a testbed does with it; container engines give the last five to every
+# <linux/capability.h>: bit, and a testbed's use of it; container engines give the last five to every
 # container
 NEEDED = {
     "SYS_ADMIN": (21, "namespaces, mounts and BPF"),
@@ -30,12 +30,14 @@ WHERE = "docs/containers.md"
 
 
 def is_container(root: Path = Path("/")) -> bool:
-    """Return whether a container tool made this system: by the marks that podman and docker leave."""
+    """Return whether a container tool made this system, by the marks of podman and docker."""
     return any((root / mark).exists() for mark in MARKS)
 
 
 def missing_capabilities(status: str) -> list[str]:
-    """Return those of NEEDED that a process with this text in /proc/PID/status has not, in NEEDED's order."""
+    """Return the capabilities of NEEDED, in their order, that a process with this text in /proc/PID/status
+    lacks.
+    """
     line = next((line for line in status.splitlines() if line.startswith("CapEff:")), None)
     if line is None:
         return []
@@ -44,8 +46,8 @@ def missing_capabilities(status: str) -> list[str]:
 
 
 def capabilities() -> str:
-    """Return the ProbeFailure that names the capabilities which are missing, with the options that give them
-    to a container.
+    """Return the needed capabilities if this process has them all. ProbeFailure names the missing ones, with
+    the options that give them to a container.
     """
     try:
         status = STATUS.read_text()
@@ -58,7 +60,7 @@ def capabilities() -> str:
 
 
 def tun() -> str:
-    """Open /dev/net/tun, with which Open vSwitch's user-space datapath makes its bridges' own ports."""
+    """Open /dev/net/tun, by which Open vSwitch's user-space datapath makes its bridges' own ports."""
     try:
         os.close(os.open(TUN, os.O_RDWR))
     except OSError as error:
@@ -68,14 +70,12 @@ def tun() -> str:
 
 
 def where() -> str:
-    """Return this system, in a word for a sentence."""
+    """Return "this container" or "this host"."""
     return "this container" if is_container() else "this host"
 
 
 def given(*options: str) -> str | None:
-    """Return the remedy for a container that was started without `options`; None where this is no
-    container.
-    """
+    """Return the remedy for a container that was started without `options`; None outside containers."""
     return (
         f"run the container with --privileged, or with {' '.join(options)} ({WHERE})"
         if is_container()

@@ -1,4 +1,4 @@
-"""The features that the testbed can use, and what became of trying one. Pure data; imports nothing of the
+"""The features that the testbed can use, and the results of trying them. Pure data; imports nothing of the
 project.
 """
 
@@ -20,13 +20,13 @@ RYU = "sudo make ryu"
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """Something that the testbed may ask of a host. `remedy` is what to do where it is lacking."""
+    """Something that the testbed may need from a host. `remedy` says what to do if it is missing."""
 
     name: str
     what: str
     remedy: str
     required: bool = True
-    needs: tuple[str, ...] = ()  # features that are tried first, and without which this one is not tried
+    needs: tuple[str, ...] = ()  # features that are tried first; if they fail, this one is not tried
     packages: tuple[
         str, ...
     ] = ()  # Debian's, where SET_UP is the remedy: for an installed copy, which has no set-up
@@ -34,9 +34,8 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The finding of a feature that was tried: `detail` is what was seen, or why it failed, in one line.
-
-    `broken`: nothing is known of the feature, for what tries it failed by a fault of this project's own.
+    """The result of trying a feature: `detail` is what was seen, or the reason of failure, in one line.
+    `broken`: nothing is known about the feature, because the probe itself has a defect.
     """
 
     name: str
@@ -44,12 +43,12 @@ class ProbeResult:
     detail: str
     tried: bool = True
     broken: bool = False
-    remedy: str | None = None  # where it is another one here than the feature's
+    remedy: str | None = None  # a remedy for this host in particular, instead of the feature's
 
 
 class ProbeFailure(Exception):
-    """A feature was tried and does not work; the message says why, in one line, and `remedy` what helps here
-    in particular.
+    """A feature was tried and does not work; the message says why, in one line, and `remedy` what helps on
+    this host in particular.
     """
 
     def __init__(self, message: str, remedy: str | None = None) -> None:
@@ -58,7 +57,7 @@ class ProbeFailure(Exception):
 
 
 def broken(name: str, error: Exception) -> ProbeResult:
-    """Return the finding of a probe that raised what no lack of a host explains."""
+    """Return the result for a probe that raised an error which no lack of a host explains."""
     said = " ".join(str(error).split())
     return ProbeResult(
         name, False, f"{type(error).__name__}: {said}" if said else type(error).__name__, broken=True
@@ -197,8 +196,8 @@ BY_NAME = {feature.name: feature for feature in FEATURES}
 
 
 def lacks(findings: Sequence[ProbeResult]) -> list[ProbeResult]:
-    """Return the required features among `findings` that were tried and do not work: the ones to mend, and so
-    the rest.
+    """Return the required features among `findings` that were tried and do not work: mending these mends the
+    rest.
     """
     return [
         finding
@@ -208,8 +207,8 @@ def lacks(findings: Sequence[ProbeResult]) -> list[ProbeResult]:
 
 
 def remedy_of(finding: ProbeResult, checkout: bool = True) -> str:
-    """Return what to do where a feature is lacking; `checkout`: this is a checkout, and its set-up installs
-    what is missing.
+    """Return what to do about a missing feature; `checkout`: this is a checkout, where set-up installs what
+    is missing.
     """
     feature = BY_NAME[finding.name]
     if finding.remedy or checkout or feature.remedy != SET_UP:
@@ -221,9 +220,7 @@ def remedy_of(finding: ProbeResult, checkout: bool = True) -> str:
 
 
 def with_needs(names: Sequence[str]) -> list[str]:
-    """Return `names` and all that they need, each after what it needs, in the order of FEATURES where that
-    leaves a choice.
-    """
+    """Return `names` and everything that they need, needs first, otherwise in the order of FEATURES."""
     wanted: set[str] = set()
     pending = list(names)
     while pending:

@@ -1,6 +1,4 @@
-"""One raw frame from one device to others: what a probe of the data plane looks at. Imports only its own
-package.
-"""
+"""Send one raw frame from a device to others, for probes of the data plane. Imports only its own package."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from testbed.host_checks.features import ProbeFailure
 
-# A broadcast frame of the EtherType that is set aside for local experiments: no stack answers it.
+# A broadcast frame with the EtherType reserved for local experiments: no network stack answers it.
 ETHER_TYPE = 0x88B5
 FRAME = (
     b"\xff" * 6
@@ -21,13 +19,13 @@ FRAME = (
     + ETHER_TYPE.to_bytes(2, "big")
     + b"optinc doctor".ljust(64, b".")
 )
-DEADLINE_S = 10.0  # a busy machine is no lack
+DEADLINE_S = 10.0  # long, since a busy machine is no failure
 TOOL_S = 30.0
 RESEND_S = 0.1
 
 
 def tool(*argv: str) -> str:
-    """Return what a network tool prints. Raises ProbeFailure with the first line that it complains in."""
+    """Run a network tool and return its output. ProbeFailure with the first line of its error message."""
     try:
         ended = subprocess.run(
             argv, capture_output=True, text=True, check=False, timeout=TOOL_S, stdin=subprocess.DEVNULL
@@ -58,10 +56,10 @@ def send(device: str, frame: bytes) -> None:
 
 
 def arrives(devices: Iterable[str], act: Callable[[], None]) -> set[str]:
-    """Return the devices at which FRAME is seen after `act`, which is repeated until all have it or
-    DEADLINE_S is over.
+    """Return the devices at which FRAME arrives after `act`, which is repeated until all have it or
+    DEADLINE_S has passed.
 
-    A device that has just come up may drop the first frames.
+    A device that has just been set up may drop the first frames.
     """
     with contextlib.ExitStack() as stack:
         waiting = {}

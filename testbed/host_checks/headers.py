@@ -1,9 +1,9 @@
-"""Kernel headers for BCC. Owns where they come from; imports only the standard library and the typed errors.
+"""Find kernel headers for BCC. Imports only the standard library and the typed errors.
 
 BCC compiles against one folder, by default the running kernel's. A container's kernel often has none, and
-Debian splits the headers over two packages, so this lays the architecture's package over the common one.
-Programs that read only the user-space API (packet and BPF definitions) may be compiled against another
-version's headers than the kernel that they are loaded into.
+Debian splits the headers over two packages; so this overlays the architecture's package on the common one.
+Programs that read only the user-space API (packet and BPF definitions) may be compiled against headers of
+another version than the kernel that loads them.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pathlib import Path
 
 from testbed.errors import HostError
 
-# A file of each of the two packages: a folder that has both is one that BCC can use.
+# A file of each of the two packages: BCC can use a folder that has both.
 PROBES = (Path("include/linux/kconfig.h"), Path("include/generated/autoconf.h"))
 REMEDY = "run sudo make setup (it installs Debian's linux-headers)"
 
 
 def kernel_headers(root: Path = Path("/"), release: str | None = None, cache: Path | None = None) -> Path:
-    """Return the folder for BCC_KERNEL_SOURCE: that of kernel `release` (the running one), else the newest
-    installed.
+    """Return the folder for BCC_KERNEL_SOURCE: that of kernel `release` (default: the running one), else the
+    newest installed.
 
-    `root` and `cache` are for tests. Quick: the first call for a version makes some hundred links.
-    Raises HostError when no headers are installed.
+    `root` and `cache` are for tests. Quick: the first call for a version makes some hundred links. HostError
+    if no headers are installed.
     """
     release = release or os.uname().release
     source = _installed(root, release)
@@ -66,8 +66,8 @@ def _complete(folder: Path) -> bool:
 
 
 def _common(source: Path) -> Path | None:
-    """Debian's arch package is a Makefile of the one line `include
-    /usr/src/linux-headers-VERSION-common/Makefile`.
+    """Return the folder of the common package. Debian's architecture package has a Makefile of one line,
+    `include /usr/src/linux-headers-VERSION-common/Makefile`.
     """
     makefile = source / "Makefile"
     match = (
@@ -77,14 +77,14 @@ def _common(source: Path) -> Path | None:
     )
     if match is None:
         return None
-    # by its name beside the arch package, so that a system under another root is served as well
+    # by its name beside the architecture package, so that systems under another root work too
     common = source.parent / Path(match[1]).name
     return common if (common / PROBES[0]).exists() else None
 
 
 def cache_folder() -> Path:
-    """Root's commands may run from a checkout that is read-only or somebody else's, so they use the system's
-    cache.
+    """Return the cache folder: for root the system's, since root's commands may run from a read-only or
+    foreign checkout.
     """
     if os.geteuid() == 0:
         return Path("/var/cache/optinc")
@@ -92,14 +92,14 @@ def cache_folder() -> Path:
 
 
 def is_own(folder: Path) -> bool:
-    """Return whether it is this user's folder, in which nobody else may write."""
+    """Return whether it is this user's folder, in which no other user may write."""
     state = folder.lstat()
     return stat.S_ISDIR(state.st_mode) and state.st_uid == os.geteuid() and not state.st_mode & 0o022
 
 
 def identity(headers: Path) -> str:
-    """Return what tells these headers from all others: their configuration and version, whatever folder they
-    are in.
+    """Return a digest that identifies these headers, by configuration and version, whatever folder they are
+    in.
     """
     made = hashlib.sha256()
     for name in (*PROBES[1:], Path("include/generated/uapi/linux/version.h")):
@@ -120,10 +120,10 @@ def _overlaid(source: Path, common: Path, cache: Path) -> Path:
     _merge(source, common, made)
     try:
         if target.exists():
-            shutil.rmtree(target)  # its links lead to a package that is gone
+            shutil.rmtree(target)  # its links lead to a removed package
         made.rename(target)
     except OSError:
-        # somebody else was quicker
+        # another process was quicker
         shutil.rmtree(made, ignore_errors=True)
         if not _complete(target):
             raise
@@ -131,8 +131,8 @@ def _overlaid(source: Path, common: Path, cache: Path) -> Path:
 
 
 def _merge(upper: Path, lower: Path, made: Path) -> None:
-    """Fill `made` with links; a folder that both have becomes a folder of links, in which the upper's file
-    wins.
+    """Fill `made` with links; a folder that exists in both becomes a folder of links, in which the upper's
+    files win.
     """
     names = {entry.name for folder in (upper, lower) for entry in folder.iterdir()}
     for name in names:

@@ -1,4 +1,4 @@
-"""Tries the features that need no namespace of their own: software, limits, the size of the machine."""
+"""Try the features that need no namespace of their own: software, limits, the size of the machine."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from testbed.host_checks import container, headers
 from testbed.host_checks.features import ProbeFailure
 from testbed.interpreters import isolated
 
-PROGRAM_S = 180.0  # a busy or emulated machine is no lack
+PROGRAM_S = 180.0  # long, since a busy or emulated machine is no failure
 TRACEBACK = "Traceback (most recent call last)"
 
 
 class ProbeFault(Exception):
-    """A module of this project that tries a feature ended with an exception that it does not expect: the
-    exception's line.
+    """A module of this project that tries a feature ended with an unexpected exception; the message is its
+    line.
     """
 
 
 def output_of(argv: list[str], deadline_s: float = PROGRAM_S) -> str:
-    """Return what a program prints, on stderr if nowhere else.
+    """Run a program and return its output, from stderr if stdout is empty.
 
-    Raises ProbeFailure with the last line that it said when it is missing, slow or fails.
+    ProbeFailure, with the program's last line, if it is missing, slow or fails.
     """
     ended = _ended(argv, deadline_s)
     if ended.returncode != 0:
@@ -41,8 +41,8 @@ def output_of(argv: list[str], deadline_s: float = PROGRAM_S) -> str:
 
 
 def said_by_ours(argv: list[str], deadline_s: float = PROGRAM_S) -> str:
-    """Return `output_of` a program that ends in a module of this project. ProbeFault when a traceback
-    ended that.
+    """Run a program that ends in a module of this project, and return its output as `output_of` does.
+    ProbeFault if it ended with a traceback.
     """
     ended = _ended(argv, deadline_s)
     if ended.returncode != 0 and TRACEBACK in ended.stderr:
@@ -57,7 +57,7 @@ def _ended(argv: list[str], deadline_s: float) -> subprocess.CompletedProcess[st
         return subprocess.run(
             argv, capture_output=True, text=True, timeout=deadline_s, check=False, stdin=subprocess.DEVNULL
         )
-    except (FileNotFoundError, PermissionError):  # the latter where a folder of PATH may not be read
+    except (FileNotFoundError, PermissionError):  # PermissionError: a folder of PATH may not be read
         raise ProbeFailure(f"{argv[0]} is not installed") from None
     except subprocess.TimeoutExpired:
         raise ProbeFailure(f"{argv[0]} was not done after {deadline_s:.0f} s") from None
@@ -90,9 +90,7 @@ def memory() -> str:
 
 
 def memlock() -> str:
-    """Raise the limit and lower it again, which may be refused even to root, when the capability was
-    taken away.
-    """
+    """Raise the limit and lower it again; even root may be refused, without the capability."""
     before = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     try:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -129,7 +127,7 @@ def os_ken() -> str:
 
 
 def ryu() -> str:
-    """Import ryu with what the controller imports beside it, as the controller process has it."""
+    """Import ryu and the controller's modules that use it, as the controller process does."""
     try:
         python = environment.controller_interpreter("ryu")
     except HostError as error:
@@ -160,13 +158,15 @@ def kernel_headers() -> str:
 
 
 def p4c() -> str:
-    """Return the version of the compiler for BMv2, whether it is there by itself or behind the driver p4c."""
+    """Return the version of the compiler for BMv2, whether it is installed by itself or behind the driver
+    p4c.
+    """
     compiler = "p4c-bm2-ss" if shutil.which("p4c-bm2-ss") else "p4c"
     return output_of([compiler, "--version"]).splitlines()[-1].strip()
 
 
 def namespaces() -> str:
-    """Make the namespaces by the flags that a testbed is started with."""
+    """Make namespaces with the flags with which a testbed starts."""
     outside = Path("/proc/self/ns/net").stat().st_ino
     inside = output_of([*UNSHARE, "stat", "--dereference", "--format=%i", "/proc/self/ns/net"])
     if int(inside) == outside:
@@ -175,7 +175,7 @@ def namespaces() -> str:
 
 
 def cgroups() -> str:
-    """Make a cgroup with half a core, and remove it again."""
+    """Make a cgroup limited to half a core, and remove it."""
     try:
         hierarchy = find()
         with HostCgroups("doctor", {"probe": 0.5}):

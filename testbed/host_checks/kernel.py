@@ -1,7 +1,7 @@
-"""Tries the features of the kernel, in namespaces that are made for it and end with it.
+"""Try the features of the kernel, in namespaces that are made for this and end with it.
 
-`python -m testbed.host_checks.kernel FEATURE...` is the inside: it prints a JSON line each. `findings()` is
-the outside.
+`python -m testbed.host_checks.kernel FEATURE...` runs inside them and prints a JSON line each; `findings()`
+starts it from outside.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from testbed.interpreters import isolated
 ALL_S = 300.0
 OVS_SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 OVS_READY_S = 15
-PRIVATE = Path("/run")  # a tmpfs of our own is mounted there, so that a killed probe leaves no file
+PRIVATE = Path("/run")  # a private tmpfs is mounted there, so that a killed probe leaves no file
 
 
 def findings(names: Sequence[str]) -> list[ProbeResult]:
-    """Return what became of the features `names`, all keys of PROBES, tried in the same namespaces."""
+    """Return the results of trying the features `names` (keys of PROBES), all in the same namespaces."""
     try:
         python = environment.interpreter()
     except TestbedError:
@@ -81,7 +81,7 @@ def tbf() -> str:
 
 
 def mirred() -> str:
-    """Join two pairs in the middle, as a shaped link is, with each classifier that could do it."""
+    """Join two pairs in the middle, like a shaped link, with each classifier that might work."""
     make_veth("mirred-a", "mirred-b")
     make_veth("mirred-c", "mirred-d")
     tool("tc", "qdisc", "add", "dev", "mirred-b", "ingress")
@@ -107,7 +107,8 @@ def mirred() -> str:
 
 @functools.cache
 def _xdp() -> dict[str, tuple[bool, str]]:
-    # a process of its own: bcc belongs to testbed/dataplanes/xdp, and prints the compiler's complaints
+    # in a process of its own: only testbed/dataplanes/xdp may import bcc, which prints the compiler's
+    # messages
     outcomes: dict[str, tuple[bool, str]] = json.loads(
         said_by_ours(isolated("-m", "testbed.dataplanes.xdp.probe"))
     )
@@ -122,13 +123,13 @@ def _one_of(outcomes: dict[str, tuple[bool, str]], name: str, first: str) -> str
 
 
 def _links_feature(name: str) -> str:
-    # a process of its own, as for XDP
+    # in a process of its own, as for XDP
     return said_by_ours(isolated("-m", "testbed.emulation.probe", name))
 
 
 @functools.cache
 def _programs() -> dict[str, tuple[bool, str]]:
-    # a process of its own, as for XDP
+    # in a process of its own, as for XDP
     said = said_by_ours(isolated("-m", "testbed.emulation.probe", "programs"), ALL_S)
     outcomes: dict[str, tuple[bool, str]] = json.loads(said)
     return outcomes
@@ -136,8 +137,8 @@ def _programs() -> dict[str, tuple[bool, str]]:
 
 @contextlib.contextmanager
 def _open_vswitch() -> Iterator[tuple[str, ...]]:
-    """Start a private Open vSwitch; yield the start of an ovs-vsctl command for it. Ends the processes that
-    it started.
+    """Start a private Open vSwitch; yield the start of an ovs-vsctl command for it. Ends its processes on
+    leaving.
     """
     with tempfile.TemporaryDirectory(dir=PRIVATE) as folder, contextlib.ExitStack() as stack:
         database, log = Path(folder) / "conf.db", Path(folder) / "log"
@@ -194,7 +195,7 @@ def netem() -> str:
 
 
 def bmv2() -> str:
-    # a process of its own, as for XDP: the Thrift client belongs to testbed/dataplanes/bmv2
+    # in a process of its own, as for XDP: only testbed/dataplanes/bmv2 may import the Thrift client
     version = output_of(["simple_switch", "--version"])
     return f"{version}: {said_by_ours(isolated('-m', 'testbed.dataplanes.bmv2.probe'))}"
 
@@ -225,7 +226,7 @@ def main(names: Sequence[str]) -> int:
             finding = ProbeResult(name, True, PROBES[name]())
         except ProbeFailure as failure:
             finding = ProbeResult(name, False, str(failure))
-        except Exception as error:  # a fault of ours, which must not pass for a lack of the host's
+        except Exception as error:  # our own defect, which must not be reported as a lack of the host
             finding = broken(name, error)
         print(json.dumps(asdict(finding)), flush=True)
     return 0

@@ -1,5 +1,5 @@
-"""The trial of what every testbed asks of the kernel, before anything of it starts: once after each start of
-the machine, and again when what is tried, or what this process may do, is another.
+"""Check the kernel features that every testbed needs, before anything starts: once after each boot, and again
+when the probes, or this process's capabilities, have changed.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from testbed.host_checks.headers import cache_folder
 
 NEEDED = ("veth", "tbf", "mirred", "xdp", "marks", "mmap", "broadcast", "programs", "ticks")
 BOOT, STATUS = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/status")
-TOLD = ("bursts",)  # a testbed comes up without, and `up` says what that costs
+TOLD = ("bursts",)  # a testbed works without these, and `up` says what that costs
 NAME = "kernel-tried"
 
 
 def require_kernel(say: Callable[[str], object], folder: Path | None = None) -> None:
-    """Try what a testbed needs of this kernel, unless that was found to work since the machine was started: a
-    file in `folder`, the cache's, says so. `say` is told that it begins, and each time a line for what is
-    lacking and can be done without. HostError for the first lack, with its remedy; TestbedError where a trial
-    has a fault of its own.
+    """Try the features that a testbed needs from this kernel, unless a file in `folder` (the cache) records
+    that they worked since boot. `say` is called when this begins, and with a line for each optional feature
+    that is missing. HostError for the first missing feature, with its remedy; TestbedError if a probe has a
+    defect.
     """
     file = (folder or cache_folder()) / NAME
     facts = _facts(sources())
@@ -39,21 +39,21 @@ def require_kernel(say: Callable[[str], object], folder: Path | None = None) -> 
         needed = [finding.name for finding in lacking if finding.name in NEEDED]
         if needed:
             _tell(needed[0])
-            return  # it works by now
+            return  # works meanwhile
         kept = [facts, *(_told(finding) for finding in lacking)]
-        with contextlib.suppress(OSError):  # where nothing can be kept it is tried each time
+        with contextlib.suppress(OSError):  # without a writable cache, the features are tried each time
             _keep(file, "\n".join(kept))
     for line in kept[1:]:
         say(line)
 
 
 def remember() -> None:
-    """Keep that all of it works, bursts included."""
+    """Record that everything works, bursts included."""
     _keep(cache_folder() / NAME, _facts(sources()))
 
 
 def sources() -> list[Path]:
-    """Return the files of what is tried, and of what tries it."""
+    """Return the files of the tried programs and of their probes."""
     package = Path(__file__).parents[1]
     probes = [
         *package.glob("host_checks/*.py"),
@@ -65,7 +65,7 @@ def sources() -> list[Path]:
 
 
 def _tell(name: str) -> None:
-    """Raise an error for a feature that is lacking, or for the first of those that it needs."""
+    """Raise an error for a missing feature, or for the first missing one of those that it needs."""
     for finding in trials.findings([name]):
         feature = BY_NAME[finding.name]
         if finding.broken:

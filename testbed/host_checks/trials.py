@@ -1,5 +1,5 @@
-"""Tries features in the order of their needs, whichever module knows how. What `testbed doctor` and the tests
-ask.
+"""Try features in the order of their needs, with whichever module has the probe. Used by `testbed doctor` and
+the tests.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from testbed.host_checks.features import BY_NAME, ProbeFailure, ProbeResult, bro
 
 
 def findings(names: Sequence[str]) -> Iterator[ProbeResult]:
-    """Yield what became of `names` and of all that they need, as it becomes known. A feature whose needs fail
-    is not tried.
+    """Yield the results of `names` and of everything that they need, as they become known. A feature whose
+    needs fail is not tried.
     """
     works: dict[str, bool] = {}
     pending = with_needs(names)
@@ -42,5 +42,5 @@ def _try(names: Sequence[str]) -> list[ProbeResult]:
         return [ProbeResult(names[0], True, host.PROBES[names[0]]())]
     except ProbeFailure as failure:
         return [ProbeResult(names[0], False, str(failure), remedy=failure.remedy)]
-    except Exception as error:  # a fault of ours, which must not pass for a lack of the host's
+    except Exception as error:  # our own defect, which must not be reported as a lack of the host
         return [broken(names[0], error)]

@@ -1,8 +1,8 @@
-"""One command in an emulated host, at the terminal or the pipes of whoever asked: the end that asks and the
-end that runs it. The daemon's part, which starts and ends it, is testbed/daemon/commands.py.
+"""Run one command in an emulated host with the caller's terminal or pipes: the client's end, and the end that
+runs the command. The daemon's part, which starts and ends it, is testbed/daemon/commands.py.
 
-A command's own standard input, output and error never pass through the daemon. The daemon makes a pair of
-sockets, starts the keeper (keeper.py) in the host as the user with one of them, and hands the other to the
-client (client.py), which sends its three descriptors over it, then signals. So nothing of a user's is held by
-root.
+A command's standard input, output and error never pass through the daemon. The daemon makes a pair of
+sockets, starts the keeper (keeper.py) in the host, as the user, with one of them, and passes the other to the
+client (client.py). The client sends its three descriptors over it, and later signals. So root holds nothing
+of a user's.
 """

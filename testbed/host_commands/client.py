@@ -1,5 +1,5 @@
-"""Runs a command in a host of a running testbed from here: with this process's standard input, output and
-error, its signals, and the command's exit code. Owns this process's signals and terminal while it does.
+"""Run a command in a host of a running testbed from this process: with its standard input, output and error,
+its signals, and the command's exit code. Owns this process's signals and terminal meanwhile.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from testbed.host_commands import keeper
 from testbed.host_commands.terminal import STANDARD, Terminal
 
 _LOOK_S = 0.3
-_DRAIN_S = 1.0  # for what a command that has ended left in its terminal
+_DRAIN_S = 1.0  # for the remaining output in an ended command's terminal
 HUNG_UP = 128 + signal.SIGHUP
 
 
 def attended(
     daemon: Path, host: str, argv: Sequence[str], cwd: str, environ: Mapping[str, str]
 ) -> tuple[int, str | None]:
-    """The exit code, and what kept the command from being run, if anything. Raises the daemon's errors."""
+    """Run the command; return its exit code, and the reason if it could not be run. Raises the daemon's
+    errors.
+    """
     with contextlib.ExitStack() as stack:
         terminal = stack.enter_context(Terminal()) if os.isatty(0) else None
         attendance = stack.enter_context(_Attendance(terminal))
@@ -39,8 +41,8 @@ def attended(
 
 
 class _Attendance:
-    """One command, from the request to its end. A context manager: what it changed of this process is as
-    before then.
+    """One command, from the request to its end. A context manager: leaving restores this process's signals
+    and descriptors.
     """
 
     def __init__(self, terminal: Terminal | None) -> None:
@@ -96,22 +98,24 @@ class _Attendance:
             os.write(self._wake, b"\0")
 
     def _on_event(self, _event: object, fd: int | None) -> None:
-        """Hand the command's streams to its keeper, which has started."""
+        """Pass the command's streams to its keeper, which has started."""
         if fd is None:
             raise TestbedError("exec: the testbed passed no descriptor")
         control = socket.socket(fileno=fd)
         mask = os.umask(0o077)
         os.umask(mask)
         streams = STANDARD if self._terminal is None else self._terminal.streams()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended, as the answer says
+        with contextlib.suppress(
+            BrokenPipeError, ConnectionResetError
+        ):  # the keeper has ended, as the answer reports
             socket.send_fds(control, [keeper.start_message(mask, self._terminal is not None)], streams)
         self._control = control
         os.write(self._wake, b"\0")
 
-    # ------------------------------------------------------------------ what goes on meanwhile
+    # ------------------------------------------------------------------ the loop
 
     def _step(self) -> int | None:
-        """Wait until something happens and do what it asks for; return an exit code when that is all."""
+        """Wait for an event and process it; return an exit code if the command is over."""
         poll = select.poll()
         poll.register(self._heard, select.POLLIN)
         if self._control is not None:
@@ -124,7 +128,7 @@ class _Attendance:
                 poll.register(terminal.master, select.POLLIN | (select.POLLOUT if self._keys else 0))
             if not self._keys and terminal.is_ours():
                 poll.register(0, select.POLLIN)
-        # nobody tells a process in the background that it has come to the foreground
+        # a background process is not notified when it comes to the foreground, so poll for that
         ready = dict(poll.poll(None if terminal is None or terminal.is_ours() else _LOOK_S * 1e3))
         if self._heard in ready:
             for number in os.read(self._heard, 512):
@@ -142,7 +146,7 @@ class _Attendance:
         return None
 
     def _read_keys(self) -> bool:
-        """Take the keys typed; return False when the terminal is gone, with which the command ends."""
+        """Read typed keys; return False if the terminal is gone, which ends the command."""
         try:
             self._keys = os.read(0, 4096)
         except OSError:
@@ -153,7 +157,7 @@ class _Attendance:
         if number == signal.SIGWINCH:
             if self._terminal:
                 self._terminal.resize()
-        elif self._control is None:  # there is nobody yet to pass it on to
+        elif self._control is None:  # no keeper to pass it to yet
             if number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
                 return 128 + number
         else:
@@ -166,7 +170,7 @@ class _Attendance:
                 self._control.send(keeper.SIGNAL + bytes([number]))
 
     def _listen(self, control: socket.socket) -> None:
-        """Take a message of the keeper's."""
+        """Process a message from the keeper."""
         try:
             message = control.recv(keeper.LONGEST_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -177,11 +181,11 @@ class _Attendance:
             self._stop()
         elif message[:1] == keeper.FAILED:
             self._failure = message[1:].decode(errors="replace")
-        elif not message:  # the answer comes next
+        elif not message:  # the daemon's answer follows
             self._over.wait()
 
     def _stop(self) -> None:
-        """Stop, as the command did, and have it go on when somebody has this process go on."""
+        """Stop, as the command did; once continued, continue the command."""
         if self._terminal:
             self._terminal.restore()
         handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
@@ -190,7 +194,7 @@ class _Attendance:
         self._pass_on(signal.SIGCONT)
 
     def _last_words(self) -> None:
-        """Take what the keeper and the command said before the answer came."""
+        """Read what the keeper and the command wrote before the answer came."""
         if self._control is not None:
             with contextlib.suppress(BlockingIOError, ConnectionResetError):
                 while message := self._control.recv(keeper.LONGEST_BYTES, socket.MSG_DONTWAIT):

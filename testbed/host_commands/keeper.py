@@ -1,12 +1,12 @@
-"""Runs one command in a host and keeps it: `python -I -S keeper.py FD PROGRAM ARGS...`, as the command's
+"""Run one command in a host and supervise it: `python -I -S keeper.py FD PROGRAM ARGS...`, as the command's
 user, in the host's network namespace, as the leader of a session of its own.
 
-On the socket FD, a message each: first, from the client, START, the file mode mask and whether there is a
-terminal, with the command's standard input, output and error; then SIGNAL and a number, for the command's
-process group. To the client goes STOPPED when the command was stopped by the terminal or a signal, and FAILED
-with a reason when it could not be run. The end of the client, and SIGTERM of the daemon, end the command: it
-gets SIGHUP, and the daemon sees to what ignores that. The exit code is the command's, 128 and the signal's
-number where one ended it, as shells have it. The standard library alone: it is read for every command.
+Messages on the socket FD: from the client, first START, with the file mode mask, whether there is a terminal,
+and the command's standard input, output and error; later SIGNAL and a number, for the command's process
+group. To the client: STOPPED if the terminal or a signal stopped the command, and FAILED with a reason if it
+could not be run. The end of the client, or SIGTERM from the daemon, ends the command: it gets SIGHUP, and the
+daemon handles a command that ignores that. The exit code is the command's, or 128 plus the number of the
+signal that ended it, as in shells. Standard library only, since it is imported for every command.
 """
 
 import contextlib
@@ -31,24 +31,24 @@ PASSED_ON = (
 
 
 def start_message(mask: int, has_terminal: bool) -> bytes:
-    """Return the client's first message, which goes with its three descriptors."""
+    """Return the client's first message, which accompanies its three descriptors."""
     return START + bytes([has_terminal]) + mask.to_bytes(2, "big")
 
 
 def main(fd: int, argv: list[str]) -> int:
-    for number in (*PASSED_ON, signal.SIGTTOU, signal.SIGTTIN):  # its life is the command's
+    for number in (*PASSED_ON, signal.SIGTTOU, signal.SIGTTIN):  # it lives as long as the command
         signal.signal(number, signal.SIG_IGN)
     control = socket.socket(fileno=fd)
     control.set_inheritable(False)
     message, streams, _, _ = socket.recv_fds(control, LONGEST_BYTES, STREAMS)
     if message[:1] != START or len(message) != len(start_message(0, False)) or len(streams) != STREAMS:
-        return COULD_NOT  # the client has gone, or is none
+        return COULD_NOT  # the client is gone, or sent something else
     has_terminal = bool(message[1])
     os.umask(int.from_bytes(message[2:], "big") & 0o777)
     terminal = streams[0] if has_terminal else None
     if terminal is not None:
         fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
-    # signals are looked at where they are waited for, with the client's messages
+    # signals are read where they are waited for, together with the client's messages
     reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     for number in (signal.SIGCHLD, signal.SIGTERM):
@@ -56,7 +56,9 @@ def main(fd: int, argv: list[str]) -> int:
     child = os.fork()
     if child == 0:
         _become(control, streams, terminal, argv)
-    with contextlib.suppress(PermissionError, ProcessLookupError):  # as the child does: whoever comes first
+    with contextlib.suppress(
+        PermissionError, ProcessLookupError
+    ):  # parent and child both do this, whichever is first
         os.setpgid(child, child)
     for each in streams:
         os.close(each)
@@ -64,12 +66,14 @@ def main(fd: int, argv: list[str]) -> int:
 
 
 def _become(control: socket.socket, streams: list[int], terminal: int | None, argv: list[str]) -> None:
-    """Become the command, in a group of its own, which is the terminal's foreground one."""
+    """Become the command, in a process group of its own, the terminal's foreground group."""
     os.setpgid(0, 0)
     if terminal is not None:
         os.tcsetpgrp(terminal, os.getpid())
     for number in range(1, signal.NSIG):
-        if number not in (signal.SIGKILL, signal.SIGSTOP) and not 32 <= number <= 33:  # the C library's own
+        if (
+            number not in (signal.SIGKILL, signal.SIGSTOP) and not 32 <= number <= 33
+        ):  # signals reserved by the C library
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     kept = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, STREAMS) for each in streams]
@@ -81,7 +85,7 @@ def _become(control: socket.socket, streams: list[int], terminal: int | None, ar
     try:
         os.execvp(argv[0], argv)
     except OSError as error:
-        # a folder of PATH that this user may not enter is no reason against a program that is in none
+        # a folder of PATH that this user may not enter is no failure, if the program is in none
         is_there = "/" in argv[0] or shutil.which(argv[0], os.F_OK) is not None
         reason = os.strerror(error.errno if is_there and error.errno else errno.ENOENT)
         control.send(FAILED + f"run {argv[0]}: {reason}".encode(errors="replace")[: LONGEST_BYTES - 1])
@@ -89,7 +93,7 @@ def _become(control: socket.socket, streams: list[int], terminal: int | None, ar
 
 
 def _keep(control: socket.socket, changed: int, child: int) -> int:
-    """Pass on signals until the command has ended; return its exit code."""
+    """Forward signals until the command has ended; return its exit code."""
     poll = select.poll()
     poll.register(control, select.POLLIN)
     poll.register(changed, select.POLLIN)
@@ -120,7 +124,7 @@ def _hang_up(child: int) -> None:
 
 
 def _signal(child: int, number: int) -> None:
-    """Send a signal to the command's group. The command is not reaped yet, so its number is its own."""
+    """Send a signal to the command's group. The command is not reaped yet, so its number is still its own."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child, number)
 

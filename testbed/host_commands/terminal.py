@@ -1,8 +1,7 @@
-"""The terminal of whoever runs a command in a host, and the one that the command gets in its place.
+"""The terminal of a user who runs a command in a host, and the pseudo-terminal that the command gets.
 
-A command cannot be given its user's own terminal: that belongs to the session of a shell outside, whose
-signals and job control do not reach it. So it gets a pseudo-terminal, whose other end is relayed here, as ssh
-does it.
+A command cannot use its user's own terminal: that belongs to the session of a shell outside, whose signals
+and job control do not reach it. So it gets a pseudo-terminal, whose other end is relayed here, as ssh does.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ import tty
 from typing import Any, Self
 
 _PIECE_BYTES = 1 << 16
-_HUNG_UP = errno.EIO, errno.ENXIO, errno.ENOTTY  # of a terminal that is gone, or is none
+_HUNG_UP = errno.EIO, errno.ENXIO, errno.ENOTTY  # errors of a terminal that is gone, or of something else
 STANDARD = (0, 1, 2)
 
 
 class Terminal:
-    """A pseudo-terminal like the one at `outside`, standard input. Leaving the block gives the latter back as
-    it was.
+    """A pseudo-terminal with the settings of the terminal at `outside`, standard input. Leaving the block
+    restores the latter.
     """
 
     def __init__(self, outside: int = 0) -> None:
         self._outside = outside
         self._before: list[Any] | None = None
-        self.ended = False  # nobody is at the other end any more
+        self.ended = False  # the other end is closed
         self.master, self.slave = os.openpty()
         os.set_blocking(self.master, False)
         with contextlib.suppress(termios.error):
@@ -45,27 +44,27 @@ class Terminal:
         os.close(self.master)
 
     def streams(self) -> list[int]:
-        """Return the command's standard input, output and error: this terminal in place of any that is a
-        terminal.
+        """Return the command's standard input, output and error, with this terminal in place of those that
+        are terminals.
         """
         return [self.slave if os.isatty(each) else each for each in STANDARD]
 
     def close_slave(self) -> None:
-        """Let go of the command's end, once the command has it: its last holder ends what is read then."""
+        """Close the command's end here, once the command has it: reading then ends with its last holder."""
         if self.slave >= 0:
             os.close(self.slave)
             self.slave = -1
 
     def resize(self) -> None:
-        """Make it as large as the one outside; who is in it hears of that by SIGWINCH."""
+        """Copy the size of the terminal outside; processes in it get SIGWINCH."""
         with contextlib.suppress(OSError):
             fcntl.ioctl(
                 self.master, termios.TIOCSWINSZ, fcntl.ioctl(self._outside, termios.TIOCGWINSZ, bytes(8))
             )
 
     def take(self) -> None:
-        """Hand every key to the command from now on, those that send signals too; not while this process is
-        in the background, whose terminal is somebody else's.
+        """Pass every key to the command from now on, including those that send signals; not while this
+        process is in the background, when the terminal belongs to another process.
         """
         if self._before is None and self.is_ours():
             with contextlib.suppress(termios.error):
@@ -74,14 +73,14 @@ class Terminal:
                 self._before = before
 
     def restore(self) -> None:
-        """Give the terminal outside back as it was."""
+        """Restore the terminal outside."""
         if self._before is not None:
             with contextlib.suppress(termios.error):
                 termios.tcsetattr(self._outside, termios.TCSADRAIN, self._before)
             self._before = None
 
     def is_ours(self) -> bool:
-        """Return whether this process is in the foreground, or the terminal is of no session that says so."""
+        """Return whether this process is in the foreground, or the terminal's foreground group is unknown."""
         try:
             return os.tcgetpgrp(self._outside) == os.getpgrp()
         except OSError as error:
@@ -90,7 +89,7 @@ class Terminal:
             return True
 
     def read(self) -> bytes | None:
-        """Return what the command has written; None when that is nothing now, b"" when no more will come."""
+        """Return the command's output; None if there is none now, b"" if no more will come."""
         try:
             return os.read(self.master, _PIECE_BYTES)
         except BlockingIOError:
@@ -102,12 +101,12 @@ class Terminal:
             return b""
 
     def show(self, data: bytes) -> None:
-        """Write to the terminal outside, by whichever of the standard streams is that."""
+        """Write to the terminal outside, by whichever standard stream is a terminal."""
         target = next((each for each in (1, 2, 0) if os.isatty(each)), 1)
         _write(target, data)
 
     def type(self, keys: bytes) -> int:
-        """Hand keys to the command; return how many of them it took."""
+        """Send keys to the command; return how many it accepted."""
         try:
             return os.write(self.master, keys)
         except OSError as error:
@@ -120,9 +119,9 @@ def _write(fd: int, data: bytes) -> None:
     while data:
         try:
             data = data[os.write(fd, data) :]
-        except BlockingIOError:  # somebody else who has it lets nobody wait
+        except BlockingIOError:  # another holder made it non-blocking
             select.select([], [fd], [])
         except OSError as error:
             if error.errno not in (*_HUNG_UP, errno.EPIPE):
                 raise
-            return  # it is gone: the end of the command says more
+            return  # the terminal is gone; the end of the command reports more

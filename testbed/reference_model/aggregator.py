@@ -1,8 +1,8 @@
-"""The reference aggregator: what one place, a switch or a host, does with a frame. docs/protocol.md says the
-same in words.
+"""The reference aggregator: how one place, a switch or a host, processes a frame. docs/protocol.md describes
+the same in words.
 
-Frames go in and out as bytes, so that whatever runs the tests' vectors runs on this model too. Pure: no I/O,
-no clock; one frame is worked on at a time.
+Frames go in and out as bytes, so that the runner of the tests' vectors can run on this model too. Pure: no
+I/O, no clock; one frame is processed at a time.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from testbed.wire.operations import BY_OWNERS, FOR_ENDS, NOT_IN_P4
 from testbed.wire.recovery import Found
 from testbed.wire.verdicts import Verdict
 
-ETH0, LOOP_PORT = 1, 254  # of a host: every port but LOOP_PORT and CONTROL_PORT is its eth0
+ETH0, LOOP_PORT = 1, 254  # ports of a host: all except LOOP_PORT and CONTROL_PORT are its eth0
 _OP_AT = frame.HEADERS_BYTES + 3
-_MULTICAST = bytes([spec.GROUP_BYTE])  # the first byte of a group
+_MULTICAST = bytes([spec.GROUP_BYTE])  # the first byte of a group's address
 _PUSHES = (spec.Op.PUSH, spec.Op.EMPTY)
 _CONTRIBUTIONS = (*_PUSHES, spec.Op.PARTIAL)
 _UNKNOWN_TO_P4 = [bytes([op]) for op in NOT_IN_P4]
 
 
 class Aggregator:
-    """A ToR switch with the address `ip`, or with `is_host` a host. Verdicts are those of the contract.
-
-    `ways` says by which ports frames leave. What a worker at a host pulls is its `pull_side`'s. Ticks come by
-    CONTROL_PORT, pushes of the worker at the host itself by LOOP_PORT. `parts` make systems' programs here.
+    """A ToR switch with the address `ip`, or with `is_host` a host. Verdicts are the contract's. `ways`
+    determines the ports by which frames leave; `pull_side` processes what a host's worker receives. Ticks
+    arrive by CONTROL_PORT, pushes of the host's own worker by LOOP_PORT. `parts` make the parts of systems'
+    programs.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Aggregator:
         parts: Mapping[str, MakePart] | None = None,
     ) -> None:
         self._ip, self._lanes, self._is_host = ip, lanes, is_host
-        self._takes_empties = takes_empties  # of a switch: a host takes none
+        self._takes_empties = takes_empties  # applies to switches; a host accepts no empty pushes
         self._ip_bytes = IPv4Address(ip).packed
         self._slots = [Slot() for _ in range(slots)]
         self._parts = {program: make(self._slots) for program, make in (parts or {}).items()}
@@ -64,14 +64,14 @@ class Aggregator:
         self.pull_side: PullSide | None = None
 
     def bind(self, port: int, senders: Iterable[Sender]) -> None:
-        """Makes a port of a switch a host's: only these may send by it. A port that was never bound leads to
-        another switch. At a host: who pushes by LOOP_PORT.
+        """Make a switch's port a host's: only these senders may send by it. A port that was never bound leads
+        to another switch. At a host: the senders that push by LOOP_PORT.
         """
         self._senders[port] = frozenset(senders)
 
     def admit(self, number: int, entry: Entry) -> None:
-        """Gives a tree of job `number` its segment, or what its program has in the place of that.
-        RequestError if a segment is not there or another one's.
+        """Give a tree of job `number` its segment, or its program's equivalent. RequestError if the segment
+        does not exist or overlaps another's.
         """
         if self._has_slots(entry):
             self._check_segment(number, entry)
@@ -94,8 +94,8 @@ class Aggregator:
                 raise RequestError(f"job {number}: slots {first} to {last} meet those of job {job}")
 
     def release(self, number: int, tree: int | None = None) -> None:
-        """Takes the segment of a tree back, or of all trees of a job. Slots keep what they hold; another
-        generation takes them over.
+        """Release the segment of a tree, or of all trees of a job. Slots keep their contents, which another
+        generation replaces.
         """
         for key in [key for key in self._entries if key[0] == number and tree in (None, key[1])]:
             del self._entries[key]
@@ -103,21 +103,21 @@ class Aggregator:
                 part.release(*key)
 
     def slot(self, index: int) -> Slot:
-        """Return a slot as it is, to compare."""
+        """Return a slot's present state, for comparisons."""
         return self._slots[index]
 
     def part(self, program: str) -> ModelPart | None:
-        """Return a program's own part; None for one that has none."""
+        """Return a program's own part, or None."""
         return self._parts.get(program)
 
     # ------------------------------------------------------------------ one frame
 
     def receive(self, data: bytes, port: int) -> Reaction:
-        """The verdict on a frame that came in by a port, and the frames that go out."""
+        """Process a frame that arrived by a port; return the verdict, and the frames that leave."""
         if port != CONTROL_PORT and not (frame.is_gradient(data) and self._looks_into(data, port)):
             return self._elsewhere(data)
         if not self._takes_empties and data[_OP_AT : _OP_AT + 1] in _UNKNOWN_TO_P4:
-            return Verdict.MALFORMED, []  # an operation that it does not know
+            return Verdict.MALFORMED, []  # an operation unknown to P4 switches
         try:
             packet = Frame.parse(data, self._lanes)
         except CorruptError:
@@ -131,7 +131,9 @@ class Aggregator:
         return self._at_host(packet, data, port) if self._is_host else self._at_switch(packet, data, port)
 
     def _looks_into(self, data: bytes, port: int) -> bool:
-        """239/8 is for results; what comes from another switch to other addresses passes through."""
+        """Return whether a gradient packet is processed here: 239/8 is for results; packets from another
+        switch to other addresses pass through.
+        """
         is_ours = data[30:34] == self._ip_bytes or data[30:31] == _MULTICAST
         return self._is_host or port in self._senders or is_ours
 
@@ -145,12 +147,14 @@ class Aggregator:
         return Verdict.FORWARDED if emission.to is To.ROUTE else Verdict.TO_OVS, [emission]
 
     def _may_send(self, port: int, packet: Frame) -> bool:
-        """Rule 2. What comes to a host, or from another switch, was checked where it entered the fabric."""
+        """Check rule 2. Packets that arrive at a host, or from another switch, were checked where they
+        entered the fabric.
+        """
         header = packet.header
         if port == CONTROL_PORT or header.op == spec.Op.TICK:
             return port == CONTROL_PORT and header.op == spec.Op.TICK
         if self._is_host and header.op == spec.Op.EMPTY:
-            return False  # it has no room for the sum in the packet that completes it
+            return False  # the packet that completes a sum would have no room for it
         senders = [sender for sender in self._senders.get(port, ()) if sender.job == header.job]
         if self._is_host and port == LOOP_PORT:
             is_own = header.op in (spec.Op.PUSH, spec.Op.QUESTION)
@@ -183,7 +187,7 @@ class Aggregator:
         if header.op == spec.Op.QUESTION:
             return self._ask(packet, entry, port)
         if header.op == spec.Op.ANSWER or header.op in FOR_ENDS:
-            return Verdict.MALFORMED, []  # it is a worker's or an owner's, and no place's
+            return Verdict.MALFORMED, []  # for a worker or an owner, not for a place
         key = (header.job, header.tree)
         if header.op == spec.Op.NOTICE:
             if not entry.members:
@@ -195,7 +199,7 @@ class Aggregator:
         )
 
     def _at_passing(self, part: PassingPart, packet: Frame, data: bytes, port: int) -> Reaction:
-        """A packet of a known tree whose packets are its own."""
+        """Process a packet of a known tree with packets of its own."""
         header, is_to_group = packet.header, data[30:31] == _MULTICAST
         passed = part.passes.get(header.op) if is_to_group else None
         if packet.destination_ip != self._ip and passed is None:
@@ -209,14 +213,14 @@ class Aggregator:
         return verdict, [self.ways.route(sent.pack())] if sent else []
 
     def _is_copy(self, packet: Frame, port: int) -> bool:
-        """Say whether a result is one that a host sends to another, which is no switch's."""
+        """Return whether a result is a copy from one host to another, which a switch does not process."""
         senders = self._senders.get(port, ())
         relays = any(sender.relays for sender in senders if sender.job == packet.header.job)
         ip = IPv4Address(packet.destination_ip).packed
         return relays and ip != self._ip_bytes and ip[:1] != _MULTICAST
 
     def _at_host(self, packet: Frame, data: bytes, port: int) -> Reaction:
-        """Results and notices are the worker's, and results the place's as well."""
+        """Process a packet at a host: results and notices go to the worker, results to the place too."""
         op = packet.header.op
         if op in FOR_ENDS:
             return self.pull_side.hand(packet, data) if self.pull_side else (Verdict.BAD_JOB, [])
@@ -232,7 +236,7 @@ class Aggregator:
             return (entry, []) if isinstance(entry, str) else self._ask(packet, entry, port)
         if op in _CONTRIBUTIONS:
             return (entry, []) if isinstance(entry, str) else self._sum(packet, entry, port)
-        if entry == Verdict.BAD_JOB:  # this host is no place of the tree
+        if entry == Verdict.BAD_JOB:  # this host is not a place of the tree
             return self.pull_side.take(packet, data) if self.pull_side else (Verdict.BAD_JOB, [])
         refused = entry if isinstance(entry, str) else self._keep(packet, entry)
         if refused:
@@ -245,7 +249,7 @@ class Aggregator:
     # ------------------------------------------------------------------ rules 3 to 10
 
     def _entry(self, packet: Frame) -> Entry | str:
-        """The entry that a packet is for, or the verdict on it."""
+        """Return the entry for a packet, or the verdict if there is none."""
         header = packet.header
         entry = self._entries.get((header.job, header.tree))
         if entry is None:
@@ -292,7 +296,7 @@ class Aggregator:
         return Verdict.COMPLETED, self._complete(held, packet, entry, port, 0 if is_push else header.age)
 
     def _add(self, part: SummingPart, packet: Frame, entry: Entry, port: int) -> Reaction:
-        """A contribution to what a program has in the place of slots."""
+        """Add a contribution to a program's own kind of sum."""
         verdict, held = part.add(packet)
         if verdict is Verdict.CAPPED:
             return verdict, [self._notice(packet, entry, port)]
@@ -304,7 +308,7 @@ class Aggregator:
         if isinstance(entry, str):
             return entry, []
         if entry.program in self._passing:
-            return Verdict.BAD_JOB, []  # nobody ticks such a tree
+            return Verdict.BAD_JOB, []  # such trees are never ticked
         if not entry.members:
             return Verdict.BAD_WORKER, []
         if summing := self._summing.get(entry.program):
@@ -320,8 +324,8 @@ class Aggregator:
         return Verdict.TICKED, self._complete(held, packet, entry, port, header.age)
 
     def _ask(self, packet: Frame, entry: Entry, port: int) -> Reaction:
-        """A question: the answer, or with what was found here the question to the place above. Nothing
-        changes here.
+        """Process a question: return the answer, or the question to the place above, with the findings of
+        this place added. Changes no state.
         """
         header = packet.header
         if header.worker >= spec.MAX_WORKERS or not entry.members >> header.worker & 1:
@@ -371,7 +375,9 @@ class Aggregator:
         return self._sum_of(held, packet, entry, port, repeated=False)
 
     def _keep(self, packet: Frame, entry: Entry) -> str:
-        """Keep a result that comes to a place, and return the verdict on one that is not to go on."""
+        """Store a result that arrives at a place; return the verdict if it is not to be forwarded,
+        else "".
+        """
         header = packet.header
         to_ip = entry.self_ip if entry.is_relayed else entry.group_ip
         if entry.role is Role.TOP or packet.destination_ip != to_ip:
@@ -394,12 +400,12 @@ class Aggregator:
             return Verdict.PULL_DUPLICATE
         return ""
 
-    # ------------------------------------------------------------------ what goes out
+    # ------------------------------------------------------------------ outgoing frames
 
     def _sum_of(
         self, held: HeldSum, packet: Frame, entry: Entry, port: int, repeated: bool
     ) -> list[Emission]:
-        """The result or partial sum that a slot holds, made of the packet that asked for it."""
+        """Return the result or partial that a slot holds, made from the packet that caused it to be sent."""
         relayed_to = packet.source_ip if repeated else entry.self_ip
         offset = packet.header.slot - entry.base
         header = replace(
@@ -437,7 +443,9 @@ class Aggregator:
         return [Emission(To.ROUTE, data, (ETH0,)) if self._is_host else self.ways.route(data)]
 
     def _copies(self, packet: Frame, data: bytes, entry: Entry) -> list[Emission]:
-        """A copy of a result for each member of this host's place; that of the worker here as it is."""
+        """Return a copy of a result for each member of this host's place; for the host's own worker, the
+        result itself.
+        """
         members, own = self.ways.copied_for((packet.header.job, packet.header.tree))
         copies = [
             replace(
@@ -465,6 +473,6 @@ class Aggregator:
 
 
 def group_mac(ip: str) -> str:
-    """RFC 1112: 01:00:5e and the low 23 bits of the group."""
+    """Return the MAC address of a group by RFC 1112: 01:00:5e and the group's low 23 bits."""
     low = int(IPv4Address(ip)) & 0x7FFFFF
     return (b"\x01\x00\x5e" + low.to_bytes(3, "big")).hex(":")

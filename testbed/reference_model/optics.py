@@ -1,6 +1,4 @@
-"""The reference optical switch: what becomes of light that enters one of its ports. Pure: the time is an
-argument.
-"""
+"""The reference optical switch: what happens to a frame that enters a port. Pure: the time is an argument."""
 
 from __future__ import annotations
 
@@ -12,14 +10,14 @@ from testbed.reference_model.output_ports import Emission, Reaction, To, back
 from testbed.wire import spec
 from testbed.wire.verdicts import Verdict
 
-# ethertype of the agent's question whether a port is lit, which is no traffic and is not counted
+# EtherType of probes whether a port is lit; these are no traffic and not counted
 PROBE = spec.PROBE_ETHERTYPE.to_bytes(2, "big")
 
 
 @dataclass(slots=True)
 class LitPort:
-    """A port and the other end of its circuit: `before` the time `dark_at_ns`, and `peer` from `lit_at_ns`
-    on. Light that arrives between the two is lost.
+    """A port and the other end of its circuit: `before` until `dark_at_ns`, and `peer` from `lit_at_ns` on.
+    Frames that arrive in between are lost.
     """
 
     before: int | None = None
@@ -29,32 +27,30 @@ class LitPort:
 
 
 class CrossConnect:
-    """An optical switch with these ports. Verdicts are those of the contract, `probe` for what is not
-    counted.
-    """
+    """An optical switch with these ports. Verdicts are the contract's, and `probe` for uncounted probes."""
 
     def __init__(self, ports: Iterable[int]) -> None:
         self._ports = {port: LitPort() for port in ports}
         self._kept: tuple[Timetable, Sequence[Mapping[int, int]], int] | None = None
 
     def turn(self, peers: Mapping[int, int | None], dark_at_ns: int, lit_at_ns: int) -> None:
-        """Turns each of these ports to another peer (None: to nothing), dark from the one time to the other.
+        """Switch each of these ports to another peer (None: to none), dark from `dark_at_ns` to `lit_at_ns`.
 
-        What it was turned to last it keeps until it goes dark.
+        Until it goes dark, a port keeps its present peer.
         """
         for port, peer in peers.items():
             self._ports[port] = LitPort(self._ports[port].peer, peer, dark_at_ns, lit_at_ns)
 
     def peer(self, port: int) -> int | None:
-        """The other end of what a port was turned to last."""
+        """Return the peer to which a port was last switched."""
         return self._ports[port].peer
 
     def keep(self, table: Timetable, peers: Sequence[Mapping[int, int]], start_ns: int) -> None:
-        """Keep a timetable from a time on; `peers` are each matching's, by port."""
+        """Start a timetable at a time; `peers` are each matching's, by port."""
         self._kept = (table, peers, start_ns)
 
     def leave(self) -> None:
-        """Keep none."""
+        """End the timetable."""
         self._kept = None
 
     def _met(self, port: int, now_ns: int) -> tuple[bool, int | None]:
@@ -70,7 +66,7 @@ class CrossConnect:
         return not is_early and now_ns < lit.lit_at_ns, lit.before if is_early else lit.peer
 
     def receive(self, data: bytes, port: int, now_ns: int) -> Reaction:
-        """The verdict on a frame that enters a port, and the frame that leaves. The frame stays as it is."""
+        """Return the verdict on a frame that enters a port, and the frame that leaves, unchanged."""
         is_probe = data[12:14] == PROBE
         is_dark, peer = self._met(port, now_ns)
         if is_dark:

@@ -1,5 +1,5 @@
-"""The ports by which a frame leaves a switch or host: the groups of its trees, its routes, and the port that
-the frame came by. Pure.
+"""Determine the ports by which a frame leaves a switch or host: by its tree's group, by its route, or by the
+port it arrived at. Pure.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _WITH_PORTS = (6, 17)  # TCP, UDP
 
 
 class To(Enum):
-    """The ways that a frame's ports are decided."""
+    """The ways of determining a frame's ports."""
 
     GROUP = "group"  # every port of the tree's group
-    OTHERS = "others"  # every port of the group but the one it came from
-    WORKERS = "workers"  # of those, the ones that lead to hosts: none that leads to another switch
+    OTHERS = "others"  # every port of the group except the arrival port
+    WORKERS = "workers"  # of those, only the ports to hosts, none to another switch
     BACK = "back"  # the port it came from
-    ROUTE = "route"  # as the switch routes its destination address
+    ROUTE = "route"  # by the route of its destination address
     COPIES = "copies"  # a copy to each member of the place, by its own address
-    CIRCUIT = "circuit"  # the other end of the circuit at the port it came from
-    STACK = "stack"  # not looked at here: to what lies behind (Open vSwitch, the host)
+    CIRCUIT = "circuit"  # the other end of the circuit at the arrival port
+    STACK = "stack"  # not processed here: passed to Open vSwitch, or to the host's stack
 
 
 @dataclass(frozen=True, slots=True)
 class Emission:
-    """A frame that leaves, by the ports named in ascending order: () to what lies behind, None where that is
-    not known.
+    """A frame that leaves, and its ports in ascending order: () for Open vSwitch or the host's stack, None if
+    unknown.
     """
 
     to: To
@@ -50,8 +50,8 @@ Reaction = tuple[str, list[Emission]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The port to leave by, the destination MAC address that the frame gets there (None: it keeps its own),
-    and further ports, of circuits that are parallel to the first's.
+    """The port to leave by, the new destination MAC address (None: unchanged), and further ports, of circuits
+    parallel to the first's.
     """
 
     port: int
@@ -60,8 +60,8 @@ class Route:
 
 
 class Ways:
-    """The groups and routes of one switch. Without routes, every address is routed, by a port that is not
-    known. `dark` are the ports whose circuits are dark now: a frame takes a parallel one.
+    """The groups and routes of one switch. Before `set_routes`, every address is routed, by an unknown port.
+    `dark` are the ports whose circuits are dark now: a frame takes a parallel one.
     """
 
     def __init__(self) -> None:
@@ -74,27 +74,27 @@ class Ways:
     def set_group(
         self, number: int, tree: int, ports: Sequence[int], bundles: Sequence[Sequence[int]] = ()
     ) -> None:
-        """Set the ports by which the results of a tree of job `number` leave: all of these, and one of each
+        """Set the ports by which the results of a tree of job `number` leave: all of `ports`, and one of each
         bundle.
         """
         self._groups[number, tree] = (tuple(ports), bundles)
 
     def set_copies(self, number: int, tree: int, members: Sequence[Host], own: bool) -> None:
-        """Set whom a host copies the results of a tree of job `number` for: other hosts, and with `own` its
-        worker.
+        """Set the receivers of a host's copies of the results of a tree of job `number`: other hosts, and
+        with `own` its worker.
         """
         self._copies[number, tree] = (tuple(members), own)
 
     def copied_for(self, key: tuple[int, int]) -> tuple[tuple[Host, ...], bool]:
-        """Return that of a (job, tree)."""
+        """Return the receivers of copies, for a (job, tree)."""
         return self._copies.get(key, ((), False))
 
     def set_routes(self, routes: Mapping[tuple[str, int], Route]) -> None:
-        """Replaces the table: (IPv4 address, prefix 32 or 24) -> route."""
+        """Replace the table: (IPv4 address, prefix 32 or 24) -> route."""
         self._routes = {(int(IPv4Address(ip)), prefix): route for (ip, prefix), route in routes.items()}
 
     def to_group(self, to: To, data: bytes, key: tuple[int, int], port: int) -> Emission:
-        """Send a frame to all of the group of a (job, tree), to the others, or to those that are hosts'."""
+        """Send a frame to the whole group of a (job, tree), to the others, or to hosts among these."""
         ports = self._group(data, key)
         if ports is not None and to is not To.GROUP:
             ports = tuple(
@@ -115,7 +115,9 @@ class Ways:
         return tuple(sorted([*ports, *(_port(bundle, bucket) for bundle in bundles)]))
 
     def route(self, data: bytes) -> Emission:
-        """Send a frame by the route of its destination address; to what lies behind where there is none."""
+        """Send a frame by the route of its destination address; without a route, pass it on to Open vSwitch
+        or the stack.
+        """
         if self._routes is None:
             return Emission(To.ROUTE, data)
         ip = int.from_bytes(data[30:34], "big")
@@ -130,8 +132,8 @@ class Ways:
 
 
 def bucket_of(data: bytes) -> int:
-    """Return the bucket of an IPv4 frame without options, which says the circuit that it takes of parallel
-    ones.
+    """Return the bucket of an IPv4 frame without options, which determines its circuit among
+    parallel ones.
     """
     if frame.is_gradient(data) and len(data) >= frame.HEADERS_BYTES + spec.HEADER_BYTES:
         return spreading.bucket(int.from_bytes(data[_FRAGMENT_AT : _FRAGMENT_AT + 4], "big"))
@@ -147,10 +149,10 @@ def _port(bundle: Sequence[int], bucket: int) -> int:
 
 
 def back(data: bytes, port: int) -> Emission:
-    """Send a frame back by the port that it came from."""
+    """Send a frame back by its arrival port."""
     return Emission(To.BACK, data, (port,))
 
 
 def behind(data: bytes) -> Emission:
-    """Hand a frame to what lies behind: Open vSwitch, or the host's stack."""
+    """Pass a frame to Open vSwitch, or to the host's stack."""
     return Emission(To.STACK, data, ())

@@ -16,7 +16,7 @@ from testbed.wire.verdicts import Verdict
 
 
 class HeldSum(Protocol):
-    """A sum that a place holds: a slot, or what a program has in its stead."""
+    """A sum that a place holds: a slot, or a program's equivalent."""
 
     @property
     def final(self) -> bool: ...
@@ -39,43 +39,45 @@ Summed = tuple[Verdict, HeldSum | None]
 
 
 class ModelPart(Protocol):
-    """A program's part of one reference aggregator; it is made with that one's slots."""
+    """A program's part of one reference aggregator, made with that one's slots."""
 
-    has_slots: bool  # whether its trees have segments of them
+    has_slots: bool  # whether its trees have segments of the slots
 
     def admit(self, number: int, entry: Entry) -> None:
-        """Take a tree of job `number`; what is there of its generation stays."""
+        """Add a tree of job `number`; state of the same generation stays."""
 
     def release(self, number: int, tree: int) -> None:
-        """Take the tree away; nothing if it is not here."""
+        """Remove a tree; do nothing if it is unknown."""
 
 
 @runtime_checkable
 class SummingPart(ModelPart, Protocol):
-    """A part of a program that sums by other means than slots; packets are those of any tree."""
+    """A part of a program that sums by other means than slots; packets may be of any of its trees."""
 
-    unknown: frozenset[spec.Op]  # operations that a switch does not take for its trees
+    unknown: frozenset[spec.Op]  # operations that a switch rejects for its trees
 
     def add(self, packet: Frame) -> Summed:
         """Add a contribution."""
 
     def tick(self, packet: Frame) -> Summed:
-        """Complete a sum without those that are missing."""
+        """Complete a sum without its missing sources."""
 
     def keep(self, packet: Frame) -> None:
-        """Keep a result that came from above."""
+        """Store a result from the parent."""
 
 
 @runtime_checkable
 class PassingPart(ModelPart, Protocol):
-    """A part of a program whose trees have packets of their own at switches, and are not ticked. Those of the
-    operations in `passes` go on to a tree's group, and get that verdict.
+    """A part of a program whose trees have packets of their own at switches, and no ticks. Packets with the
+    operations in `passes` are forwarded to a tree's group, with that verdict.
     """
 
     passes: Mapping[int, Verdict]
 
     def react(self, packet: Frame) -> tuple[Verdict, Frame | None]:
-        """Return the verdict on a packet that is for this switch, and what goes up because of it."""
+        """Process a packet addressed to this switch; return the verdict, and the packet to send up,
+        or None.
+        """
 
 
 MakePart = Callable[[MutableSequence[Slot]], ModelPart]

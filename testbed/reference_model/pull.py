@@ -1,9 +1,9 @@
-"""The reference pull side: what a worker's host does with results and notices. docs/protocol.md says the same
-in words.
+"""The reference pull side: how a worker's host processes results and notices. docs/protocol.md describes the
+same in words.
 
-The ring has a place for each slot of the job's segments, tree after tree, and holds the newest result of
-each: it never fills, for a newer result takes its place's older one whether the worker has read that or not,
-and the worker's window sees to it that it has. Pure: no I/O, no clock.
+The ring has an entry for each slot of the job's segments, tree after tree, with the newest result of each. It
+never fills: a newer result replaces an older one whether the worker has read that or not; the worker's window
+ensures that it has. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from testbed.wire.verdicts import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Puller:
-    """A worker as its host knows it; the fields are those of `PULLER` in testbed/wire/places.py."""
+    """A worker, as its host knows it; the fields are those of `PULLER` in testbed/wire/places.py."""
 
     job: int
     generation: int
-    bases: tuple[int, ...]  # by tree: the segment's first slot, as results name it
+    bases: tuple[int, ...]  # by tree: the segment's first slot, as numbered in results
     size: int  # slots of each segment
-    lanes: int  # of every packet of the job
+    lanes: int  # in every packet of the job
     ip: str
     mac: str
-    port: int = spec.UDP_PORT  # of the socket that is woken
-    first: int = 0  # the number of the first of its trees, which follow each other
+    port: int = spec.UDP_PORT  # of the socket to wake
+    first: int = 0  # the number of its first tree; the others follow
 
     @property
     def places(self) -> int:
-        """Return how many places its ring has."""
+        """The number of entries of its ring."""
         return len(self.bases) * self.size
 
     def has(self, header: Header) -> bool:
-        """Return whether a packet is of a tree of its job."""
+        """Return whether a packet belongs to a tree of its job."""
         return header.job == self.job and 0 <= header.tree - self.first < len(self.bases)
 
     def place(self, tree: int, slot: int) -> int | None:
-        """The place in the ring of a tree's slot, as results name it."""
+        """Return the ring index of a tree's slot, as numbered in results; None outside the segment."""
         number = tree - self.first
         offset = (slot - self.bases[number]) % 2**32
         return number * self.size + offset if offset < self.size else None
@@ -62,18 +62,18 @@ class Stored:
 
 
 class PullSide:
-    """A worker's ring, and the words that it shares with its worker. Verdicts are those of the contract."""
+    """A worker's ring, and the words shared with the worker. Verdicts are the contract's."""
 
     def __init__(self, puller: Puller) -> None:
         self.puller = puller
         self.ring: list[Stored | None] = [None] * puller.places
         self.received = 0  # results stored
-        self.wake_at = 0  # the worker's: the value of `received` at which it is woken
+        self.wake_at = 0  # set by the worker: the value of `received` at which to wake it
         self.notices = 0
 
     def take(self, packet: Frame, data: bytes) -> Reaction:
-        """The verdict on a result; what goes on to the worker's socket, where it is the one to wake the
-        worker.
+        """Store a result; return the verdict, and the packet for the worker's socket if this result
+        wakes it.
         """
         refused = self._refused(packet)
         if refused:
@@ -92,19 +92,21 @@ class PullSide:
         return Verdict.PULLED, [behind(self._woken(data))] if self.received == self.wake_at else []
 
     def heed(self, packet: Frame) -> Reaction:
-        """The verdict on a notice."""
+        """Process a notice; return the verdict."""
         refused = self._refused(packet)
         if not refused:
             self.notices = (self.notices + 1) % 2**32
         return refused or Verdict.NOTICE, []
 
     def hear(self, packet: Frame, data: bytes) -> Reaction:
-        """The verdict on an answer, which goes on to the worker's socket."""
+        """Process an answer; return the verdict, and the packet for the worker's socket."""
         refused = self._refused(packet)
         return (refused, []) if refused else (Verdict.ANSWERED, [behind(self._woken(data))])
 
     def hand(self, packet: Frame, data: bytes) -> Reaction:
-        """The verdict on a packet for the end of an owned tree, which goes on to its socket."""
+        """Process a packet for the end of an owned tree; return the verdict, and the packet for its
+        socket.
+        """
         refused = self._refused(packet)
         return (refused, []) if refused else (Verdict.HANDED, [behind(self._woken(data))])
 
@@ -117,8 +119,8 @@ class PullSide:
         return "" if header.generation == puller.generation else Verdict.BAD_GENERATION
 
     def _woken(self, data: bytes) -> bytes:
-        """The result, addressed to the host itself; without a UDP checksum, which was that of the group's
-        address.
+        """Return the packet, readdressed to the host itself, without the UDP checksum, which covered the
+        group's address.
         """
         destination = IPv4Address(self.puller.ip).packed
         ip = data[14:22] + bytes([frame.TTL]) + data[23:24] + b"\0\0" + data[26:30] + destination

@@ -1,4 +1,4 @@
-"""A slot of a place, as the reference has it."""
+"""A slot of a place, in the reference model."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Slot:
     final: bool = False  # the lanes are the result, not a partial sum
     marked: bool = False  # whether a contribution came with congestion experienced
     degraded: bool = False  # whether workers are missing in the sum
-    is_end: bool = False  # of an owned tree: whether it is the last of a request
+    is_end: bool = False  # in an owned tree: whether it is the last of a request
     lanes: npt.NDArray[np.uint32] = field(default_factory=lambda: frame.NO_LANES)
 
 
 def contributors_of(header: Header) -> int:
-    """Return of how many workers the lanes of a contribution are: of none, where a worker left its out."""
+    """Return the number of workers in a contribution's lanes; 0 if a worker left its values out."""
     if header.op in (spec.Op.PUSH, spec.Op.EMPTY):
         return 0 if header.flags & spec.Flag.DEGRADED else 1
     return header.contributors

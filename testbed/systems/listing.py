@@ -1,4 +1,4 @@
-"""`testbed systems`: the aggregation systems by name, what each needs, and what it brings."""
+"""`testbed systems`: list the aggregation systems by name, with what each needs and brings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from testbed.plugins.registry import systems
 
 
 def main(argv: list[str]) -> int:
-    """The exit code; see testbed/errors.py."""
+    """Run the command and return the exit code; see testbed/errors.py."""
     parser = environment.Parser(
         prog="testbed systems",
         description="List the aggregation systems that `run --sync` and `sync:` in a file of jobs take, "
@@ -24,7 +24,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(argv)
-    policies(), papers(), usual()  # what two systems say alike is told here
+    policies(), papers(), usual()  # these raise if two systems declare the same name
     if options.json:
         print(json.dumps({name: described(system) for name, system in systems().items()}, indent=2))
         return 0
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
 
 
 def lines(system: System) -> Iterator[str]:
-    """Yield what a system needs of the units and hosts, and what it brings, a line each."""
+    """Yield a line each about what a system needs of units and hosts, and about its policies and figures."""
     if system.programs:
         room = f"is summed by {system.instead}" if system.instead else "is refused"
         yield f"engines: {' or '.join(sorted(system.programs))}; without room there a job {room}"
@@ -55,12 +55,14 @@ def lines(system: System) -> Iterator[str]:
 
 
 def figures_beside(system: System) -> tuple[Figure, ...]:
-    """Return the figures of a system's paper that are there: its own, and those of packages."""
+    """Return the available figures of a system's paper: the system's own, and those of packages."""
     return tuple(papers().get(system.paper, {}).values()) if system.paper else ()
 
 
 def described(system: System) -> dict[str, Any]:
-    """Return the same as data: `instead` is the system that sums a job where there is no room."""
+    """Describe a system as data for --json. `instead` is the system that sums a job when its engines have no
+    room.
+    """
     return {
         "summary": system.summary,
         "engines": sorted(system.programs),

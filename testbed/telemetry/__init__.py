@@ -1,3 +1,3 @@
-"""Telemetry of what the machine did while a job ran, and whether that could have shaped the job's result.
-Imports NumPy.
+"""Measure the machine while a job runs, and judge whether it could have shaped the job's result. Imports
+NumPy.
 """

@@ -1,8 +1,7 @@
-"""The bound of a job: what the links alone would have allowed it, beside what the clock said. Pure.
-docs/verdict.md says how it is made, and how good it is.
+"""Compute a job's bound: the time that its links alone would have allowed, beside the measured time. Pure.
 
-Where a script's collectives are seen, they are replayed; where they are not, only the time in which a link
-was full is known to be the links', and the bound is coarse.
+docs/verdict.md describes the method and its accuracy. If a script's collectives were seen, they are replayed.
+If not, only the time in which a link was full is attributed to the links, and the bound is coarse.
 """
 
 from __future__ import annotations
@@ -48,17 +47,17 @@ from testbed.telemetry.timelines import (
 from testbed.telemetry.worker_numbers import number, sent_beside
 
 DECLARED_DEPTH_S = 0.02  # a disk of a declared rate makes up for so much idle time (workloads/luwu/rates.py)
-TRACE_SHARE = 0.01  # of what the job's busiest link needs: a link that carried less plays no part
+TRACE_SHARE = 0.01  # of the busiest link's bytes: links that carried less are ignored
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Milliseconds of a round: what links and computing allow, and what was measured, both as means over
-    `rounds`; `left_out` came before them. `link` is the direction that is busiest, `computing_ms` a worker's
-    computing, `starved_ms` how long its script waited for a core. `shared`: other jobs ran, and of optical
-    links this one is allowed what they left, its fair share at least. `lit_share`: of the time in which
-    circuits joined the units that they joined least, 1 where they all did throughout. A coarse one is of a
-    second with traffic, and knows of no computing.
+    """Milliseconds of a round, as means over `rounds`: what links and computing allow, and what was measured.
+    `left_out` rounds came before. `link` is the busiest link and direction; `computing_ms` a worker's
+    computing time; `starved_ms` the time for which its script waited for a core. `shared`: other jobs ran,
+    and the bound allows this job the part of optical links that they left, at least its fair share.
+    `lit_share`: the share of the time in which circuits joined those units of the job that they joined least;
+    1 if all were joined throughout. A `coarse` bound is of a second with traffic, and counts no computing.
     """
 
     bound_ms: float
@@ -79,7 +78,7 @@ class Bound:
 
     @property
     def how(self) -> str:
-        """Return in a line how both were made."""
+        """Describe in a line how both numbers were made."""
         if self.coarse:
             return (
                 "bound: of each second with traffic, the time that the fullest link needed at its rate; the "
@@ -101,7 +100,7 @@ class Bound:
         return f"; circuits as they were lit, those of some units {self.lit_share * 100:.3g} % of the time"
 
     def said(self) -> BoundResult:
-        """Return what of it goes into a result."""
+        """Convert the bound for a job's result."""
         numbers: dict[str, Any] = {
             name: round(value, 4) if isinstance(value, float) else value
             for name, value in asdict(self).items()
@@ -110,12 +109,12 @@ class Bound:
 
     @classmethod
     def of(cls, said: BoundResult) -> Self:
-        """Return the bound that a result has."""
+        """Restore the bound from a job's result."""
         return cls(**{each.name: getattr(said, each.name) for each in fields(cls)})
 
 
 def coarse(evidence: Evidence) -> Bound | None:
-    """Return the bound of a job whose collectives were not seen; None where no link of its own with a rate
+    """Compute the coarse bound of a job without seen collectives; None if none of its own links with a rate
     carried traffic.
     """
     length_s = sum(second.elapsed_s for second in evidence.seconds)
@@ -147,12 +146,11 @@ def bound(
     network: LitNetwork | None = None,
     others_sent: bool = False,
 ) -> Bound | None:
-    """Return the bound of a job whose workers left these statistics, by rank. `depths_s`: by link, the
-    seconds of its rate that it may send at once; `network`: the circuits that were lit; `others_sent`:
-    whether traffic that is no job's crossed its links, or may have.
+    """Compute the bound of a job from its workers' statistics, by rank. `depths_s`: by link, the seconds of
+    its rate that it may send at once; `network`: the circuits that were lit; `others_sent`: whether other
+    traffic than jobs' crossed its links, or may have.
 
-    None where its collectives were not seen or do not fit together, or none of the links that they crossed
-    has a rate.
+    None if its collectives were not seen or contradict each other, or if none of their links has a rate.
     """
     timelines = [timeline for timeline in map(read, statistics) if timeline is not None]
     span = window(timelines) if len(timelines) == len(traffic.hosts) else None
@@ -171,8 +169,8 @@ def bound(
 
 @dataclass(frozen=True, slots=True)
 class _Links:
-    """The links of a job: their bytes, what each may send at once, when light joined their units, and whether
-    traffic that is no job's may be in their bytes.
+    """The links of a job: their bytes, their bursts, when circuits joined their units, and whether their
+    bytes may include other traffic than jobs'.
     """
 
     carried: Carried
@@ -182,8 +180,8 @@ class _Links:
 
 
 class _Job:
-    """The sums of a job on the links that it had. `once` is the share of what workers pushed that was pushed
-    for the first time.
+    """The collectives of a job on the links that it had. `once` is the share of first pushes in all that
+    workers pushed.
     """
 
     def __init__(
@@ -217,17 +215,19 @@ class _Job:
         strangers = set(links.carried.links) - traffic.held
         self._optical = sorted(filter(is_between_units, strangers))
         self._of_pods = sorted(link for link in strangers if not (is_of_host(link) or is_between_units(link)))
-        self._shared = links.others_sent or any(  # then counters between switches are not this job's alone
+        self._shared = links.others_sent or any(  # the counters between switches then include others' traffic
             self._in_window(link, UP) + self._in_window(link, DOWN) for link in strangers if is_of_host(link)
         )
 
-        self._crossed = False  # by other jobs, over optical links that this one crosses
+        self._crossed = False  # whether other jobs crossed this job's optical links
         self._lights = links.network.lights(
             {pair_of(*way) for which in self._numbers for way in between(traffic, collectives[which])}
         )
 
     def _under_way(self, numbers: Sequence[int]) -> tuple[Floats, Floats]:
-        """Return when all had asked for each of these collectives, and when all had its result."""
+        """Return, for each of these collectives, when all workers had asked for it, and when all had its
+        result.
+        """
         everybody = [timeline.collectives for timeline in self._timelines]
         asked = np.array([self._asked_ns[which] / 1e9 for which in numbers])
         ready = np.array([max(each[which].ready_ns for each in everybody) / 1e9 for which in numbers])
@@ -288,8 +288,8 @@ class _Job:
         return light.share(self._began_s, self._ended_s)
 
     def _in_light(self, which: int, at: int, everybody: tuple[int, ...]) -> Iterator[Use]:
-        """Yield what a collective takes of circuits that are not lit throughout, between two units, at the
-        rate of all their parallel circuits.
+        """Yield a collective's use of circuits that were not lit throughout, for each two units, at the joint
+        rate of their parallel circuits.
         """
         for (sender, receiver), size in between(self._traffic, self._timelines[0].collectives[which]).items():
             light = self._lights.get(pair_of(sender, receiver))
@@ -309,8 +309,8 @@ class _Job:
             yield Use(f"circuits {sender} to {receiver}", busy_s, depth_s, everybody, through_s)
 
     def _declared(self, which: int) -> tuple[tuple[Use, ...], tuple[Use, ...]]:
-        """Return what a collective takes of other things than links, as the first worker tells it: what it
-        waits for, and what goes on behind it.
+        """Return a collective's uses of resources other than links, by the first worker's record: those that
+        it waits for, and those that run behind it.
         """
         uses = self._uses.get(which, [])
         made = [(each.behind, Use(each.resource, each.busy_ns / 1e9, DECLARED_DEPTH_S)) for each in uses]
@@ -323,9 +323,9 @@ class _Job:
         return Use(need.link, need.bytes * 8e-6 / rate_mbps, self._depths_s.get(need.host, 0.0), need.sources)
 
     def _own_optics(self) -> list[tuple[str, Floats, float]]:
-        """Share all that links between switches carried, optical ones and those of pods, out to the
-        collectives of a job alone, by their sizes: the link and direction, how long each collective needs it,
-        and its depth.
+        """Divide the bytes of the links between switches (optical and pods') among the collectives of a job
+        that ran alone, by their sizes. Return link and direction, the seconds that each collective needs, and
+        the link's depth.
         """
         optics = []
         for link in (*self._optical, *self._of_pods):
@@ -338,8 +338,8 @@ class _Job:
         return optics
 
     def _shares(self, link: str, direction: str) -> Floats:
-        """Return each collective's share of what a link carried: by its size, and where there is an owner, of
-        what goes that way.
+        """Return each collective's share of a link's bytes, by its size; with an owner, by its bytes in that
+        direction.
         """
         sizes: Floats = self._sizes
         if self._traffic.is_owned:
@@ -351,9 +351,9 @@ class _Job:
         return shares
 
     def _shared_optics(self) -> list[tuple[str, Floats, float]]:
-        """Do the same beside other jobs, or other traffic: what the job's own bytes need of what those jobs
-        left it. Which of a unit's links they took is not known, so these count as one, which no division of
-        the bytes is faster than.
+        """Do the same when other jobs or other traffic were present: relate the job's own bytes to the rate
+        that these left it. Which of a unit's links they used is unknown, so the links count as one; no
+        division of the bytes is faster.
         """
         optics = []
         collectives = self._timelines[0].collectives
@@ -386,7 +386,7 @@ class _Job:
         return self._in_window(link, direction) >= TRACE_SHARE * float(self._sizes.sum())
 
     def _rates_mbps(self, links: Sequence[str]) -> Floats | None:
-        """Return the rates of these links together, by collective; None where there are none, or any has no
+        """Return the joint rate of these links for each collective; None if there are none, or one has no
         rate.
         """
         times = list(zip(self._asked_s.tolist(), self._ready_s.tolist(), strict=True))

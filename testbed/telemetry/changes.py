@@ -1,4 +1,4 @@
-"""The links whose rate changed while a recording was made, or that were down, in words. Pure."""
+"""Describe the links that changed their rate or were down while a recording was made. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from testbed.telemetry.samples import Recording
 
 
 def changed(recording: Recording, links: Collection[str]) -> list[str]:
-    """Return a phrase for each of these links that had not one rate throughout, in the recording's order."""
+    """Return phrases about those of these links that did not keep one rate throughout, in the recording's
+    order.
+    """
     read = [sample.links for sample in recording.samples if sample.links is not None]
     times_s = [(reading.began_s + reading.ended_s) / 2 for reading in read]
     first = np.array([math.nan if rate is None else rate for rate in recording.rates_mbps])
@@ -30,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def _of_a_link(rates: Floats, lengths_s: Floats) -> Iterator[str]:
-    """Yield how long it was down, and the rates that it had one after the other."""
+    """Yield how long the link was down, and its sequence of rates."""
     if down_s := float(lengths_s[rates[:-1] == 0].sum()):
         yield f"{WAS_DOWN} for {down_s:.1f} s"
     lit = [rate for rate in rates.tolist() if rate > 0]

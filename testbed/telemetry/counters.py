@@ -1,7 +1,6 @@
-"""Readings of a machine's counters of processors and of packet work; all values count from the machine's
-start. Pure.
+"""Readings of the machine's counters of processors and packet processing; all count from its boot. Pure.
 
-They are the whole machine's: a program outside the testbed that takes a core shows in them, and it should.
+They cover the whole machine: a program outside the testbed that uses a core shows in them, as it should.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ DROPPED, SQUEEZED = range(2)  # columns of MachineReading.softnet
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MachineReading:
-    """A reading. `cores` is (cores, 4) in seconds, `softnet` (cores, 2) in packets and times; `waiting_s` is
-    the time in which at least one task that could run had no core (pressure stall information), NaN where the
-    kernel does not say.
+    """A reading. `cores` is (cores, 4), in seconds; `softnet` is (cores, 2), in packets and occurrences.
+    `waiting_s` is the time in which at least one runnable task had no core (pressure stall information); NaN
+    if the kernel does not report it.
     """
 
     cores: npt.NDArray[np.float64]

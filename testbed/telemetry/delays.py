@@ -1,7 +1,7 @@
-"""The delays that were injected into a job's workers, of what these left (workloads/stragglers.py writes it).
-Pure.
+"""Read the delays that were injected into a job's workers from their statistics (written by
+workloads/stragglers.py). Pure.
 
-What a worker leaves is its user's business: what does not read counts as none.
+Workers' statistics are user data: malformed values count as none.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _MOST_ASKED = 100  # characters
 
 @dataclass(frozen=True, slots=True)
 class Slept:
-    """The delays of a worker: how many, and their seconds; of how many iterations it said that they began,
-    the first that could have any, and its typical iteration time, 0 where it knew none.
+    """The delays of a worker: their number and seconds; the iterations that it reported to have begun, the
+    first that could have delays, and its typical iteration time (0: unknown).
     """
 
     rank: int
@@ -33,8 +33,8 @@ class Slept:
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """The delays of a job. `asked` is the pattern, in words of `--stragglers`; `workers` are those that left
-    a record.
+    """The delays of a job. `asked` is the pattern, in words of `--stragglers`; `workers` are those with a
+    record.
     """
 
     asked: str
@@ -50,7 +50,7 @@ class Delays:
 
     @property
     def line(self) -> str:
-        """Return a line for whoever reads the job's result."""
+        """A line about the delays for readers of the job's result."""
         slow = sorted((worker for worker in self.workers if worker.count), key=lambda worker: -worker.seconds)
         if not slow:
             return f"slow workers ({self.asked}): no delay was injected: {self._why_none()}"
@@ -87,7 +87,7 @@ class Delays:
         return f"none was drawn in {most.iterations} iterations"
 
     def said(self) -> JobDelays:
-        """Return what of them goes into a result."""
+        """Convert the delays for a job's result."""
         return JobDelays(
             asked=self.asked,
             delays=self.count,
@@ -107,8 +107,8 @@ class Delays:
 
 
 def delays(statistics: Sequence[Statistics | None], asked: str | None) -> Delays | None:
-    """Return the delays of the job whose workers left these statistics, by rank; None where none were asked
-    for, neither by the job (`asked`) nor by its script.
+    """Read a job's delays from its workers' statistics, by rank; None if neither the job (`asked`) nor its
+    script requested any.
     """
     workers = []
     for rank, left in enumerate(statistics):

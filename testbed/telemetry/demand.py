@@ -1,8 +1,7 @@
-"""The demand of a collective: how many bytes it needs on which links, by where the job's sums are made. Pure:
-formulas of docs/verdict.md.
+"""Compute a collective's demand: how many bytes it needs on which links, by where the job's sums are made.
+Pure: formulas of docs/verdict.md.
 
-Bytes are of whole frames, as links count them. Frames that were sent again, or that other jobs sent, are no
-part of it.
+Bytes are of whole frames, as links count them, without retransmitted frames and other jobs' frames.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ _GRADIENT_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The traffic of a job's sums: how its workers speak, their hosts by rank, the host where partial sums or
-    vectors meet, and the forest, where the network sums.
+    """The paths of a job's sums: the workers' transport, their hosts by rank, the host of a parameter server,
+    and the forest if the network sums.
     """
 
     transport: str
@@ -35,11 +34,11 @@ class Traffic:
     ps_host: str | None
     mtu: int
     forest: Forest | None = None
-    lanes: int | None = None  # of its packets; None: as many as the MTU holds
+    lanes: int | None = None  # per packet; None: as many as the MTU allows
 
     @property
     def held(self) -> set[str]:
-        """Return the hosts whose links are the job's own."""
+        """The hosts whose links belong to the job."""
         places = self.forest.hosts() if self.forest else ()
         return {
             *self.hosts,
@@ -49,17 +48,17 @@ class Traffic:
 
     @property
     def is_owned(self) -> bool:
-        """Return whether its sums go to an owner alone, which sends to all workers."""
+        """Return whether the sums go only to an owner, which sends to all workers."""
         return self.forest is not None and self.forest.owner is not None
 
     @property
     def width(self) -> int:
-        """Return how many lanes each of its packets has."""
+        """The lanes of each packet."""
         return self.lanes or lanes_for(self.mtu)
 
 
 def unit_of(name: str) -> str:
-    """Return the unit of a host, of an optical port, of a rack of a pod, or of a link to the core."""
+    """Return the unit in the name of a host, an optical port, a pod's rack, or a link to the core."""
     return name.partition("h")[0].partition("o")[0].partition("r")[0].partition("c")[0]
 
 
@@ -69,14 +68,14 @@ def is_of_host(name: str) -> bool:
 
 
 def is_between_units(name: str) -> bool:
-    """Return whether a link is one by which a unit reaches others: an optical one, or that to the core."""
+    """Return whether a link connects a unit to others: an optical one, or one to the core."""
     return "o" in name or "c" in name
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Bytes in a direction of a host's link, and the workers whose asking lets them go; none: they go when
-    all have asked.
+    """Bytes in one direction of a host's link. They are sent as the workers in `sources` ask for the
+    collective; if empty, once all have asked.
     """
 
     host: str
@@ -90,8 +89,8 @@ class Need:
 
 
 def needs(traffic: Traffic, collective: Collective) -> tuple[Need, ...]:
-    """Return the needs of a collective. What gloo does beside the job's own kind counts as what each worker
-    must at least be told of it.
+    """Return the needs of a collective. Collectives that gloo runs beside the job's own kind count with the
+    least that each worker must receive.
     """
     workers, everybody = len(traffic.hosts), range(len(traffic.hosts))
     if traffic.is_owned and collective.kind != BESIDE:
@@ -115,8 +114,8 @@ def needs(traffic: Traffic, collective: Collective) -> tuple[Need, ...]:
 
 
 def _of_owner(traffic: Traffic, collective: Collective) -> Iterator[Need]:
-    """Return the needs of a tree with an owner: what it sends is multiplied on the way, and what workers push
-    is summed. Answers to calls count as nothing.
+    """Yield the needs of a tree with an owner: what it sends is multicast, and what workers push is summed.
+    Answers to calls count as nothing.
     """
     assert traffic.forest is not None
     assert traffic.forest.owner is not None
@@ -130,14 +129,14 @@ def _of_owner(traffic: Traffic, collective: Collective) -> Iterator[Need]:
 
 
 def _fragments_bytes(traffic: Traffic, collective: Collective) -> float:
-    """Return the bytes of the frames that carry a vector by a tree with an owner, which has no votes."""
+    """Compute the bytes of the frames that carry a vector over a tree with an owner, which has no votes."""
     lanes = -(-collective.size_bytes // _GRADIENT_BYTES)
     return float(-(-lanes // traffic.width) * frame_bytes(traffic.width))
 
 
 def _of_tree(forest: Forest, number: int, size_bytes: float) -> Iterator[Need]:
-    """Return the needs of a tree by which so many bytes go up from each worker, and come down to each
-    receiver. What a host sums of its own worker crosses no link.
+    """Yield the needs of a tree in which `size_bytes` go up from each worker and down to each receiver. A
+    host's sum of its own worker's values crosses no link.
     """
     top = forest.trees[number].top
     down = set(forest.workers)
@@ -162,14 +161,14 @@ def _of_tree(forest: Forest, number: int, size_bytes: float) -> Iterator[Need]:
 
 
 def crossing(traffic: Traffic, collective: Collective) -> dict[tuple[str, str], float]:
-    """Return by unit and direction (up: to the optical switch) the bytes of a collective that must cross its
-    optical links at least, whichever of them; of direct circuits, for what only passes through a unit is left
+    """Return, by unit and direction (up: towards the optical switch), the least bytes of a collective that
+    must cross the unit's optical links together. Assumes direct circuits: transit through other units is left
     out.
     """
     if not collective.summed and not (traffic.is_owned and collective.kind == PULLED):
         return {}
     flows, size_bytes = _flows(traffic), _worker_bytes(traffic, collective)
-    if collective.kind == PULLED:  # the other way, a copy on each
+    if collective.kind == PULLED:  # reversed, with a copy on each circuit
         flows = ((receiver, sender, sent, taken) for sender, receiver, sent, taken in flows)
     crossed: dict[tuple[str, str], float] = {}
     for sender, receiver, sent, taken in flows:
@@ -180,7 +179,9 @@ def crossing(traffic: Traffic, collective: Collective) -> dict[tuple[str, str], 
 
 
 def between(traffic: Traffic, collective: Collective) -> dict[tuple[str, str], float]:
-    """Return by sending and receiving unit the bytes of a collective that the second takes of the first."""
+    """Return, by sending and receiving unit, the bytes of a collective that the receiver takes from the
+    sender.
+    """
     if not collective.summed and not (traffic.is_owned and collective.kind == PULLED):
         return {}
     size_bytes = _worker_bytes(traffic, collective)
@@ -193,9 +194,9 @@ def between(traffic: Traffic, collective: Collective) -> dict[tuple[str, str], f
 
 
 def _flows(traffic: Traffic) -> Iterator[tuple[str, str, float, float]]:
-    """Return from which unit to which a worker's bytes go, how many of them the first must send, and the
-    second takes: a tree's result is multiplied where circuits part, perhaps not in the unit that it comes
-    from.
+    """Yield the flows of a worker's bytes: sending unit, receiving unit, and the share of them that the first
+    must send and the second takes. A tree's result is multiplied where circuits part, which may not be the
+    unit that it comes from.
     """
     if traffic.forest is not None:
         for number, fraction in enumerate(traffic.forest.fractions()):
@@ -225,7 +226,7 @@ def _flows_of_tree(forest: Forest, number: int) -> Iterator[tuple[Unit, Unit, fl
     yield from ((sender, receiver, 1.0) for sender, receiver in ups)
     if tree.owner is not None:
         return
-    if tree.relayed:  # copies go back by the ways of what they are made of
+    if tree.relayed:  # copies return along the paths of the contributions
         yield from ((receiver, sender, 1.0) for sender, receiver in ups)
         return
     others = sorted({unit for unit, _ in forest.workers} - {tree.top.place.unit})
@@ -234,7 +235,7 @@ def _flows_of_tree(forest: Forest, number: int) -> Iterator[tuple[Unit, Unit, fl
 
 
 def _worker_bytes(traffic: Traffic, collective: Collective) -> float:
-    """Return what each worker sends of a sum, and takes; or one of both, where it has an owner."""
+    """Compute the bytes that each worker sends for a sum, and receives; with an owner, one of the two."""
     if traffic.is_owned:
         return _fragments_bytes(traffic, collective)
     workers = len(traffic.hosts)
@@ -245,8 +246,8 @@ def _worker_bytes(traffic: Traffic, collective: Collective) -> float:
 
 
 def tail(traffic: Traffic, collective: Collective) -> Need | None:
-    """Return what a parameter server's link must still carry when it has taken all of a collective: the sums
-    of the last chunks.
+    """Return what a parameter server's link still has to carry once the server has received all of a
+    collective: the sums of the last chunks.
     """
     if traffic.transport != SERVER or traffic.ps_host is None or not collective.summed:
         return None
@@ -256,8 +257,8 @@ def tail(traffic: Traffic, collective: Collective) -> Need | None:
 
 
 def pushed_frames(collective: Collective, workers: int, lanes: int) -> int:
-    """Return how many frames a worker pushes: the votes', and a frame for each fragment, unless the vote
-    carries all workers' values.
+    """Count the frames that a worker pushes: votes, and one for each fragment, unless the vote carries all
+    workers' values.
     """
     length = collective.size_bytes // _GRADIENT_BYTES
     if is_carried(length, workers, lanes):
@@ -266,10 +267,10 @@ def pushed_frames(collective: Collective, workers: int, lanes: int) -> int:
 
 
 def frame_bytes(lanes: int) -> int:
-    """Return the bytes of a gradient packet's frame."""
+    """Compute the bytes of a gradient packet's frame."""
     return _ETHERNET_BYTES + _UDP_BYTES + payload_bytes(lanes)
 
 
 def tcp_framing(mtu: int) -> float:
-    """Return the bytes on a link for each byte that full segments carry; acknowledgements left aside."""
+    """Compute the bytes on a link per payload byte of full segments, acknowledgements ignored."""
     return (_ETHERNET_BYTES + mtu) / (mtu - _TCP_BYTES)

@@ -1,6 +1,4 @@
-"""Events on a job's links, and beside it on its machine, while it ran: the part of a verdict that says
-why. Pure.
-"""
+"""Events on a job's links and on its machine while it ran: the explanations of a verdict. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from testbed.telemetry.evidence import Evidence, LinkUse
 from testbed.telemetry.other_programs import Company
 from testbed.telemetry.worker_numbers import number
 
-MATTERS = 0.02  # of the bytes of a link, of its frames, of all cores: less explains no delay
+MATTERS = 0.02  # share of a link's bytes, of its frames, or of all cores: less explains no delay
 
 
 ALONE = Company()
@@ -23,10 +21,10 @@ ALONE = Company()
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """`links`: those that the job's traffic went by, None: any. `lost`: by optical port or unit, the frames
-    lost in the dark and without a circuit; `apart_s`: by pair of units, the time in which no light joined
-    them. `traffic`: what others sent over the job's links. `unknown`: why
-    circuits are not known, `uncounted`: why not all other traffic is.
+    """The events during a job. `links`: those that its traffic used, None: any. `lost`: by optical port or
+    unit, the frames lost in the dark and without a circuit. `apart_s`: by pair of units, the time without any
+    path over circuits. `traffic`: others' traffic on the job's links. `unknown`: why circuits are not known;
+    `uncounted`: why not all other traffic is known.
     """
 
     links: frozenset[str] | None = None
@@ -41,15 +39,15 @@ class Happened:
     uncounted: str | None = None
 
     def concerns(self, link: str) -> bool:
-        """Return whether a link, or a device of it, is one that the job used."""
+        """Return whether the job used this link, or the link of this device."""
         return self.links is None or link in self.links
 
     def sent_from(self, hosts: Collection[str]) -> int:
-        """Return how many bytes of other traffic these hosts sent."""
+        """Count the bytes of other traffic that these hosts sent."""
         return sum(each.bytes_up for each in self.traffic if each.link in hosts)
 
     def own_bytes(self, link: LinkUse) -> int:
-        """Return what a link carried in its busier direction, other traffic left out."""
+        """Return the bytes of a link in its busier direction, without other traffic."""
         others = [each for each in self.traffic if each.link == link.name]
         if not others:
             return link.most_bytes
@@ -57,7 +55,7 @@ class Happened:
         return max(link.bytes_up - up, link.bytes - link.bytes_up - (total - up), 0)
 
     def crowding(self, evidence: Evidence) -> list[OthersTraffic]:
-        """Return the other traffic on the links of whose bytes it was a part that matters."""
+        """Return the other traffic on links where it makes up a relevant share of the bytes."""
         on_links = {link.name: link.most_bytes for link in evidence.links}
         others: dict[str, int] = {}
         for each in self.traffic:
@@ -75,7 +73,7 @@ class Happened:
         return sum(unlit for _, unlit in self.lost.values())
 
     def notes(self) -> Iterator[tuple[str, str]]:
-        """Yield what a reader should know, by name."""
+        """Yield the notes for a reader: name and text."""
         if self.faults:
             text = f"faults were set on links: {'; '.join(self.faults)}; the bound is without them"
             yield "faults", text
@@ -108,8 +106,8 @@ class Happened:
             yield "light_unknown", f"which circuits were lit, and what was lost, is not known: {self.unknown}"
 
     def causes(self, evidence: Evidence, workers: Sequence[Statistics | None]) -> list[tuple[str, str]]:
-        """Return what took time that neither the bound allows nor slower links would mend: a name for
-        programs, and the words.
+        """Return the causes of time that the bound does not allow and that slower links would not mend: a
+        name for programs, and the words.
         """
         again = sum(number(left, key) for left in workers for key in ("retransmits", "timeouts"))
         causes = []
@@ -125,11 +123,11 @@ class Happened:
 
     @property
     def downs(self) -> list[str]:
-        """Return those of the changes that say for how long a link was down."""
+        """The changes that say how long a link was down."""
         return [change for change in self.changes if WAS_DOWN in change]
 
     def lost_words(self) -> str:
-        """Return how many frames light did not carry."""
+        """Describe how many frames the optical switch lost."""
         parts = [
             f"{count} {'frame' if count == 1 else 'frames'} {where}"
             for count, where in ((self.dark, "in the dark"), (self.unlit, "without a circuit"))

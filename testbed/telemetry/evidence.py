@@ -1,8 +1,8 @@
-"""The evidence that a verdict is given on, made of samples. Pure.
+"""Derive a verdict's evidence from samples. Pure.
 
-A job computes on the same cores that carry its packets, and before its first gradient it starts up, which
-takes all of them. So processors are judged only in the time in which links carried traffic, put together
-second by second.
+A job computes on the cores that also carry its packets, and its start-up, before the first gradient, uses all
+of them. So processors are judged only in the time in which links carried traffic, aggregated second by
+second.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from testbed.telemetry.counters import BUSY, DROPPED, IOWAIT, SOFTIRQ, SQUEEZED, STEAL
 from testbed.telemetry.samples import BACKLOG, BYTES_AB, QUEUE_DROPS, Recording, Sample
 
-ACTIVE_SHARE = 0.01  # of a link's rate, in either direction: the link carries traffic
+ACTIVE_SHARE = 0.01  # share of a link's rate, in either direction, from which it counts as carrying traffic
 ACTIVE_MBPS = 1.0  # the same for a link without a rate
 SECOND_S = 1.0  # the kernel counts processor time in ticks of 4 to 10 ms, too coarse for one sample
 
@@ -26,9 +26,9 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """A second, more or less, in which links carried traffic; shares of its time, by core. `waiting` is the
-    share in which a task that could run had no core, None where the kernel does not say. `link`: how much of
-    its rate the job's fullest link had.
+    """A second (approximately) in which links carried traffic, as shares of its time, by core. `waiting`: the
+    share in which a runnable task had no core, None if the kernel does not report it. `link`: the utilisation
+    of the job's fullest link.
     """
 
     elapsed_s: float
@@ -42,12 +42,12 @@ class Second:
 
 @dataclass(frozen=True, slots=True)
 class LinkUse:
-    """A link that carried something; `most_bytes` of it in the busier direction, `bytes_up` from its first
-    end to the other: from a host, out of a rack or a unit.
+    """A link that carried something: `most_bytes` in the busier direction, `bytes_up` from its first end to
+    the other (from a host, out of a rack or a unit).
 
-    `utilisation` is (median, largest) of its rate while links carried traffic, in the busier direction of
-    each sample, or in Mb/s where it has no rate; `excess` the most that a sample had over the rate and one
-    burst, as a share of the rate.
+    `utilisation` is (median, largest) relative to its rate while links carried traffic, in each sample's
+    busier direction; in Mb/s if it has no rate. `excess` is the most that a sample exceeded the rate plus one
+    burst, relative to the rate.
     """
 
     name: str
@@ -63,12 +63,11 @@ class LinkUse:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The evidence in a job's samples. `unsampled_s` is the time beyond two intervals that passed between
-    samples.
+    """The evidence in a job's samples. `unsampled_s` is the time by which gaps between samples exceeded two
+    intervals.
 
-    `device_drops`: by device or host, frames lost because whoever takes them came late, not because a link's
-    queue was full. `strangers`: links that may have carried other jobs' traffic, which says nothing of this
-    job.
+    `device_drops`: by device or host, frames lost because their receiver was late, rather than at a full
+    queue. `strangers`: links that may have carried other jobs' traffic, and so prove nothing about this job.
     """
 
     sampled_s: float
@@ -86,14 +85,14 @@ class Evidence:
 
     @property
     def frames(self) -> float:
-        """Return about how many crossed links: their bytes in frames of the usual MTU."""
+        """Estimate the frames that crossed links: bytes divided by the usual MTU."""
         return sum(link.bytes for link in self.links) / 1500
 
 
 def evidence(
     recording: Recording, bursts: Mapping[str, int], device_drops: Mapping[str, int], hosts: Collection[str]
 ) -> Evidence:
-    """Return the evidence on a job on these `hosts`. `bursts`: by link, how many bytes its shaper may send at
+    """Derive the evidence on a job on these `hosts`. `bursts`: by link, the bytes that its shaper may send at
     once.
     """
     samples = recording.samples
@@ -119,8 +118,8 @@ def evidence(
 
 
 def _strangers(recording: Recording, hosts: Collection[str]) -> frozenset[str]:
-    """Return all links but those of these hosts where other hosts sent or took anything, else none: what
-    crossed optics is then this job's.
+    """Return all links except those of these hosts if other hosts sent or received anything; otherwise none,
+    since all traffic over optics is then this job's.
     """
     read = [sample.links.values for sample in recording.samples if sample.links is not None]
     carried = np.flatnonzero((read[-1] - read[0])[:, BYTES_AB:QUEUE_DROPS].any(axis=1))
@@ -138,8 +137,8 @@ def _most(samples: list[Sample]) -> dict[str, int]:
 
 
 class _Steps:
-    """The steps from one reading of the links to the next. `own` says of each link whether only the
-    job's traffic is on it.
+    """The steps between consecutive readings of the links. `own` says for each link whether it carries only
+    the job's traffic.
     """
 
     def __init__(self, recording: Recording, own: Sequence[bool]) -> None:
@@ -163,8 +162,8 @@ class _Steps:
         by_reading = np.array([first if links.rates_mbps is None else links.rates_mbps for _, links in read])
         rates = np.fmax(
             by_reading[:-1], by_reading[1:]
-        )  # (steps, links): a rate that changes counts as the higher one
-        # down at both readings: beside what it has when it is up, nothing was sent
+        )  # (steps, links): of a rate that changes, the higher one
+        # 0 at both readings: nothing was sent, so any rate will do
         self._rates: Floats = np.where(rates == 0, np.fmax(np.fmax.reduce(by_reading), 1.0), rates)
         self._shares: Floats = np.nan_to_num(self._mbps / self._rates)
         least = np.where(np.isnan(self._rates), ACTIVE_MBPS, self._rates * ACTIVE_SHARE)
@@ -173,8 +172,8 @@ class _Steps:
         self._sent_most = sent
 
     def seconds(self) -> Iterator[Second]:
-        """Put the active steps together; what is left of less than half a second is dropped, unless it is all
-        there is.
+        """Aggregate the active steps into seconds; a remainder below half a second is dropped, unless it is
+        all there is.
         """
         group: list[int] = []
         length_s, has_any = 0.0, False

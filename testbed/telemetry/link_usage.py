@@ -1,4 +1,4 @@
-"""The bytes that links carried, the rates that they had, and the jobs that sent over them, by time. Pure.
+"""The bytes and rates of links over time, and the jobs that sent over them. Pure.
 
 Times are of CLOCK_MONOTONIC, as in timelines.
 """
@@ -16,8 +16,8 @@ from testbed.telemetry.evidence import ACTIVE_SHARE
 from testbed.telemetry.samples import BYTES_AB, BYTES_BA, Recording
 
 COLUMNS = {UP: BYTES_AB, DOWN: BYTES_BA}
-NOBODY_KNOWN = -1  # the number of whoever sends from a host that no job holds
-_MOMENTS = 8  # at which a rate that changes is looked at while a collective is under way
+NOBODY_KNOWN = -1  # stands for senders on hosts that no job holds
+_MOMENTS = 8  # at which a changing rate is sampled while a collective is under way
 
 Floats = npt.NDArray[np.float64]
 
@@ -42,8 +42,8 @@ class Carried:
         return list(self._column)
 
     def rate_mbps(self, link: str, began_s: float, ended_s: float) -> float | None:
-        """Return the mean rate in that time: links of scheduled jobs change theirs, and one that is down has
-        none meanwhile. None for a link without a rate, or that was never up.
+        """Return the mean rate in this time: links of scheduled jobs change their rates, and a link that is
+        down counts as 0. None for a link without a rate, or one that was never up.
         """
         column = self._column[link]
         rates = self._rates[:, column]
@@ -57,23 +57,22 @@ class Carried:
         return mean or float(rates.max()) or None  # it carried something, if between two readings
 
     def so_far(self, link: str, direction: str) -> Floats:
-        """Return the bytes that a link had carried at each reading."""
+        """Return the cumulative bytes of a link at each reading."""
         return np.asarray(self._values[:, self._column[link], COLUMNS[direction]])
 
     def bytes(self, link: str, direction: str, began_s: Floats, ended_s: Floats) -> Floats:
-        """Return the bytes between these times; between two readings, in proportion."""
+        """Return the bytes between these times, interpolated between readings."""
         return self.between(self.so_far(link, direction), began_s, ended_s)
 
     def between(self, so_far: Floats, began_s: Floats, ended_s: Floats) -> Floats:
-        """Return how much a quantity, known at readings, grew from the begin of these times to their end."""
+        """Return the growth of a quantity, known at readings, over these time spans."""
         grown: Floats = np.interp(ended_s, self.times_s, so_far) - np.interp(began_s, self.times_s, so_far)
         return grown
 
     def jobs_crossing(self, own_hosts: Collection[str]) -> dict[str, Floats]:
-        """Return for each unit, from each reading to the next, how many other jobs sent or took something
-        that have hosts both in that unit and outside of it, so that their traffic crosses its optical links.
-
-        Hosts that no job holds count as one job's, which may cross any unit's.
+        """Count, for each unit and each interval between readings, the other jobs that sent or received
+        something and have hosts both inside and outside the unit, so that their traffic crosses its optical
+        links. Hosts that no job holds count as one job, which may cross any unit's.
         """
         names = [name for name in self._column if "h" in name]
         at = [self._column[name] for name in names]

@@ -1,5 +1,5 @@
-"""The network over a job's time: which units circuits joined at which moment, by timetables, by hand and by
-plans, and so by which links the job's traffic went. Pure. The bound and the notes ask it.
+"""The network during a job: which units circuits joined when (by timetables, by hand and by plans), and so
+which links the job's traffic used. Pure. Used by the bound and the notes.
 
 Times are of CLOCK_MONOTONIC, in seconds.
 """
@@ -22,13 +22,13 @@ from testbed.topology import addresses
 from testbed.topology.addresses import parse_optical_port
 from testbed.topology.units import Unit, UnitPair
 
-ALWAYS = ((0.0, 1.0),)  # the windows of a pair that is joined throughout, of a period of 1 s
+ALWAYS = ((0.0, 1.0),)  # windows of a pair that is always joined; the period is 1 s
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """A stretch of time, and the windows of each period in which light joins a pair of units. The first
-    period begins at `origin_s`.
+    """A stretch of time, and the windows of each period in which a pair of units is joined by light. The
+    first period begins at `origin_s`.
     """
 
     began_s: float
@@ -42,13 +42,13 @@ class Windows:
         return sum(end - begin for begin, end in self.open) / self.period_s
 
     def lit_s(self, at_s: float) -> float:
-        """Return the time in light from the origin until then."""
+        """Return the lit time between the origin and `at_s`."""
         turns, phase_s = divmod(at_s - self.origin_s, self.period_s)
         inside = sum(min(max(phase_s - begin, 0.0), end - begin) for begin, end in self.open)
         return turns * self.share * self.period_s + inside
 
     def when_s(self, lit_s: float) -> float:
-        """Return when so much time in light had passed since the origin."""
+        """Return the time at which `lit_s` of lit time have passed since the origin."""
         turns, rest_s = divmod(lit_s, self.share * self.period_s)
         for begin, end in self.open:
             if rest_s <= end - begin:
@@ -59,8 +59,8 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class Light:
-    """The light between two units: stretches one after the other, the last without an end. `circuits` is the
-    most that joined them directly at a time.
+    """The light between two units: consecutive stretches, the last without an end. `circuits` is the largest
+    number of direct circuits at any time.
     """
 
     stretches: tuple[Windows, ...]
@@ -72,11 +72,13 @@ class Light:
 
     @property
     def is_ever(self) -> bool:
-        """Return whether light comes again and again, and so all is sent some time."""
+        """Return whether light keeps returning, so that everything is sent eventually."""
         return self.stretches[-1].share > 0
 
     def through_s(self, from_s: float, needed_s: float) -> float:
-        """Return when so much time in light has passed since `from_s`; at once where light never comes."""
+        """Return the time at which `needed_s` of lit time have passed since `from_s`; without light, `from_s
+        + needed_s`.
+        """
         if not self.is_ever:
             return from_s + needed_s
         first = max(0, bisect_right([each.began_s for each in self.stretches], from_s) - 1)
@@ -92,7 +94,7 @@ class Light:
         return from_s + needed_s
 
     def share(self, began_s: float, ended_s: float) -> float:
-        """Return the share of this time in which there was light."""
+        """Return the share of this time in which the units were joined."""
         lit_s = 0.0
         for stretch in self.stretches:
             begin_s, end_s = max(began_s, stretch.began_s), min(ended_s, stretch.ended_s)
@@ -103,7 +105,7 @@ class Light:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """A stretch of time with the same circuits, dark ports aside, or with the same timetable."""
+    """A stretch of time with the same circuits and dark ports, or with the same timetable."""
 
     began_s: float
     ended_s: float
@@ -113,7 +115,7 @@ class _Stretch:
     origin_s: float = 0.0
 
     def matchings(self) -> Iterator[tuple[float, float, frozenset[Circuit]]]:
-        """Yield from when to when, in a period, which circuits are lit."""
+        """Yield begin and end within a period, and the circuits lit between them."""
         if self.table is None:
             yield 0.0, 1.0, frozenset(each for each in self.circuits if self.dark.isdisjoint(each.ports))
             return
@@ -128,8 +130,8 @@ class _Stretch:
 
 @dataclass(frozen=True, slots=True)
 class LitNetwork:
-    """The network over a job's time, from `began_s` on. `lost`: by optical port, or by unit where no circuit
-    led to the goal, the frames lost in the dark and without a circuit. `unknown`: why it is not known.
+    """The network during a job, from `began_s` on. `lost`: the frames lost in the dark and without a circuit,
+    by optical port, or by unit if no circuit led to the goal. `unknown`: why the network is not known.
     """
 
     units: tuple[Unit, ...] = ()
@@ -149,7 +151,7 @@ class LitNetwork:
         return lights
 
     def apart_s(self, pairs: Iterable[UnitPair], until_s: float) -> dict[str, float]:
-        """Return, by its name, for how long until then each pair of units that was apart had no light."""
+        """Return, by the pair's name, how long until `until_s` each pair of units was not joined."""
         lights = self.lights(pairs) if self.stretches else {}
         began_s = self.stretches[0].began_s if self.stretches else until_s
         lasted = {
@@ -176,8 +178,8 @@ class LitNetwork:
         return Light(tuple(windows), most)
 
     def links(self, layout: Layout) -> frozenset[str]:
-        """Return the links that a job's traffic went by at some time: of its hosts, of their racks where it
-        has hosts elsewhere, of the optical ports, and to a core.
+        """Return the links that a job's traffic used at some time: of its hosts, of their racks if it has
+        hosts in others, of optical ports, and to a core.
         """
         hosts = sorted(layout.hosts())
         racks = {(unit, addresses.rack_of(host)) for unit, host in hosts}
@@ -188,8 +190,8 @@ class LitNetwork:
         return frozenset(links.union(*self.ways(layout.demands).values()))
 
     def ways(self, pairs: Iterable[UnitPair]) -> dict[UnitPair, frozenset[str]]:
-        """Return by pair of units the optical ports, and the links to a core, by which they reached each
-        other at some time. Parallel circuits all count.
+        """Return, by pair of units, the optical ports and core links that their traffic used at some time.
+        Parallel circuits all count.
         """
         links: dict[UnitPair, set[str]] = {pair: set() for pair in pairs}
         numbered = dict(enumerate(links))
@@ -203,9 +205,7 @@ class LitNetwork:
         return {pair: frozenset(ways) for pair, ways in links.items()}
 
     def losses(self, layout: Layout) -> dict[str, tuple[int, int]]:
-        """Return the frames lost in the dark and without a circuit where a job's traffic goes, by port, and
-        by unit.
-        """
+        """Return the frames lost in the dark and without a circuit on a job's paths, by port and by unit."""
         ports = self.links(layout)
         units = {addresses.unit_name(unit) for pair in layout.demands for unit in pair}
         return {
@@ -228,8 +228,9 @@ def network(
     began_s: float,
     unix_minus_s: float,
 ) -> LitNetwork:
-    """Return the network from `began_s` on. `before` and `after` are the controller's answers (`light`) at a
-    job's begin and end, `events` the reconfigurations between them; their clock is ahead by `unix_minus_s`.
+    """Reconstruct the network from `began_s` on. `before` and `after` are the controller's answers (`light`)
+    at a job's begin and end, `events` the reconfigurations between them; their clock is ahead by
+    `unix_minus_s`.
     """
     runs = [
         TimetableRun(parse(plain(run.schedule), None), run.began_ns, run.ended_ns) for run in after.timetables
@@ -263,9 +264,7 @@ def network(
 def _with_timetables(
     by_hand: Sequence[_Stretch], runs: Sequence[TimetableRun], began_s: float
 ) -> Iterator[_Stretch]:
-    """Yield stretches of circuits as they were turned, and between them those in which a timetable was
-    kept.
-    """
+    """Yield stretches of circuits set by hand, and between them those in which a timetable ran."""
     now_s = began_s
     for run in runs:
         from_s = max(run.began_ns / 1e9, began_s)
@@ -284,6 +283,6 @@ def _cut(stretches: Sequence[_Stretch], from_s: float, until_s: float) -> Iterat
 
 
 def pair_of(sender: str, receiver: str) -> UnitPair:
-    """Return two units by their names, the smaller first."""
+    """Return two units, given by name, the smaller first."""
     a, b = sorted(parse_optical_port(f"{name}o1")[0] for name in (sender, receiver))
     return a, b

@@ -1,9 +1,8 @@
-"""A job played again on links that do what their rates say and on machines that compute as long as they
-computed, and nothing else. Pure.
+"""Replay a job on links that exactly deliver their rates, and on machines that compute as long as measured;
+nothing else takes time. Pure.
 
-Collectives go over the links in the order in which they were asked for, each when all its workers have asked.
-A link is a token bucket (GCRA): what it sent by a time is at most its depth and its rate times the time
-passed.
+Collectives use the links in the order in which they were asked for, each when all its workers have asked. A
+link is a token bucket (GCRA): by any time it has sent at most its depth plus its rate times the time passed.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from testbed.telemetry.timelines import ASKED, Step
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """The use that a collective makes of a direction of a link: `busy_s` at its rate, `depth_s` being what
+    """A collective's use of one direction of a link: `busy_s` at the link's rate; `depth_s` is the burst that
     the link may send at once.
 
-    `sources` are the workers whose asking lets an equal share of it go; without any, it goes when all have
-    asked. `through_s` says when so much more time of the link has passed since a moment, where the link is
-    not there all the time.
+    Each worker in `sources` releases an equal share of it by asking; without sources, it starts when all have
+    asked. `through_s(from_s, busy_s)` returns when that much of the link's time has passed, for a link that
+    is not available all the time.
     """
 
     link: str
@@ -36,9 +35,9 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A collective's way: its uses of links, and what must pass after the last of them. What goes on `behind`
-    it does so in turn, the first of it when all have asked and the next not before the collective is there;
-    one that `settles` waits for that.
+    """A collective's transfer: its uses of links, and the time that follows the last of them. The uses in
+    `behind` follow one after the other: the first when all have asked, the next not before the collective is
+    complete. A collective that `settles` waits for all of them.
     """
 
     uses: tuple[Use, ...]
@@ -51,7 +50,7 @@ class Transfer:
 class _Links:
     free_s: dict[str, float] = field(
         default_factory=dict
-    )  # when all that was given to a link is gone, its depth left aside
+    )  # when a link has sent everything, its depth ignored
 
     def send(self, use: Use, asked_s: Sequence[float]) -> float:
         """Send a use's bytes, and return when the last of them is through."""
@@ -64,10 +63,10 @@ class _Links:
 
 
 def replay(scripts: Sequence[Sequence[Step]], transfers: Mapping[int, Transfer]) -> list[float]:
-    """Return the seconds after which each worker's script is at its end, if all begin at 0. `transfers` by
-    number of the collective.
+    """Return the seconds after which each worker's script ends, if all begin at 0. `transfers` is by
+    collective number.
 
-    Raises ValueError where a script waits for what nobody has asked for.
+    ValueError if a script waits for a collective that was never asked for.
     """
     links, there_s, settled_s = _Links(), dict[int, float](), 0.0
     now_s, at = [0.0] * len(scripts), [0] * len(scripts)
@@ -90,7 +89,7 @@ def replay(scripts: Sequence[Sequence[Step]], transfers: Mapping[int, Transfer])
 def _until(
     script: Sequence[Step], at: int, now_s: float, number: int | None, there_s: Mapping[int, float]
 ) -> tuple[float, int]:
-    """Return when this script asks for that collective, or ends; and the step behind."""
+    """Advance a script until it asks for this collective, or ends; return the time and the next step."""
     while at < len(script):
         step = script[at]
         at += 1
@@ -99,7 +98,7 @@ def _until(
             if step.number != number:
                 raise ValueError(f"collective {step.number} is asked for where others ask for {number}")
             return now_s, at
-        if step.number in there_s:  # else it was there before the first step
+        if step.number in there_s:  # else it was complete before the first step
             now_s = max(now_s, there_s[step.number])
     if number is not None:
         raise ValueError(f"collective {number} is never asked for")

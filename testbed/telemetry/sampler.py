@@ -1,7 +1,7 @@
-"""The sampler: one thread that reads all counters at absolute deadlines, for as long as somebody records.
+"""The sampler: one thread that reads all counters at absolute deadlines, as long as a recording is active.
 
-Reading links costs most. Where one reading takes more than LINK_SHARE of an interval, links are read in every
-second, third, ... sample only.
+Reading links costs most. If one reading takes more than LINK_SHARE of an interval, links are read only in
+every second, third, ... sample.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Holders = Callable[[], Mapping[str, int]]
 
 
 class Sampler:
-    """Thread-safe. `segments` says how many segments are taken, by switch; `holders` which job has which
-    hosts.
+    """Thread-safe. `segments` returns the number of segments in use, by switch; `holders` the job that holds
+    each host.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Sampler:
         self.interval_s = interval_s
         self._links, self._segments, self._machine, self._clock = links, segments, machine, clock
         self._holders = holders
-        self._lock = threading.Lock()  # the fields below, and reading
+        self._lock = threading.Lock()  # guards the fields below, and reading
         self._recordings: list[Recording] = []
         self._thread: threading.Thread | None = None
         self._end = threading.Event()
@@ -56,7 +56,7 @@ class Sampler:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Recording]:
-        """Sample from the block's begin to its end, both included."""
+        """Sample from the begin of the block to its end, both included."""
         with self._lock:
             first = self._sample(None, read_links=True)
             recording = Recording(self.interval_s, self._names, self._rates, time.time(), [first])
@@ -87,7 +87,7 @@ class Sampler:
                 ending.join()
 
     def cores_busy(self) -> list[float] | None:
-        """Return the share of the last second in which each core was busy; None while nothing is sampled."""
+        """Return each core's busy share in the last second; None while nothing is sampled."""
         with self._lock:
             if not self._recordings or len(self._recordings[-1].samples) < 2:
                 return None
@@ -99,8 +99,8 @@ class Sampler:
         return [round(float(share), 2) for share in busy.clip(0, 1)]
 
     def recent(self, seconds: float) -> Recording | None:
-        """Return the samples of the last so many seconds, from one that has links on; None while nothing is
-        sampled, or where links were read less than twice.
+        """Return the samples of the last `seconds`, beginning with one that has links; None while nothing is
+        sampled, or if links were read fewer than two times.
         """
         with self._lock:
             if not self._recordings:
@@ -129,7 +129,7 @@ class Sampler:
         began, cpu = self._clock(), time.thread_time()
         counters_by_link = self._links.statistics(queues_only=True)
         ended, cost_s = self._clock(), time.thread_time() - cpu
-        # the least so far: the first reading, and one that others disturb, costs more
+        # the least cost so far: the first reading, and a disturbed one, costs more
         self._link_cost_s = min(cost_s, self._link_cost_s)
         self._link_stride = max(1, math.ceil(self._link_cost_s / (LINK_SHARE * self.interval_s)))
         self._names, self._rates = (
@@ -166,7 +166,7 @@ class Sampler:
                     recording.cost_s += cost_s
             due += self.interval_s
             behind = self._clock() - due
-            if behind > 0:  # deadlines that passed meanwhile are given up: the next one is on the same grid
+            if behind > 0:  # skip the deadlines that have passed; the next is on the same grid
                 due += math.ceil(behind / self.interval_s) * self.interval_s
 
 

@@ -1,4 +1,4 @@
-"""A sample, and a recording of them: bounded in memory, however long a job runs. Pure."""
+"""Samples, and recordings of them with bounded memory, however long a job runs. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from testbed.telemetry.counters import MachineReading
 
 BYTES_AB, BYTES_BA, QUEUE_DROPS, BACKLOG = range(4)  # columns of LinkReading.values
-MOST_SAMPLES = 18_000  # half an hour at 10 Hz; then every other one is given up, and so on
+MOST_SAMPLES = 18_000  # half an hour at 10 Hz; then every other one is dropped, repeatedly
 
 
 class LinkCounters(Protocol):
@@ -42,9 +42,9 @@ class Links(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinkReading:
-    """Counters of all links, (links, 4), read at some time between `began_s` and `ended_s`; and their rates
-    then, NaN for none and 0 for one that is down, where they are not those of the recording's begin: the
-    links of scheduled jobs change theirs, and users change any.
+    """Counters of all links, (links, 4), read between `began_s` and `ended_s`. `rates_mbps` are the rates at
+    that time (NaN: no rate, 0: down); None: those at the begin of the recording. Scheduled jobs' links change
+    their rates, and users may change any.
     """
 
     began_s: float
@@ -55,8 +55,8 @@ class LinkReading:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """One moment. `late_s` is how long after its deadline it was taken, None for one that had none (a
-    recording's first and last); `holders` says of each host that a job holds which job.
+    """One sample. `late_s` is its delay after the deadline, None for samples without one (a recording's first
+    and last); `holders` maps each held host to its job.
     """
 
     at_s: float
@@ -69,7 +69,7 @@ class Sample:
 
 @dataclass(slots=True, eq=False)
 class Recording:
-    """The samples of a stretch of time. `failure`: why there are no more, if sampling failed."""
+    """The samples of a stretch of time. `failure`: why sampling stopped, if it failed."""
 
     interval_s: float
     names: tuple[str, ...]
@@ -82,8 +82,8 @@ class Recording:
     _stride: int = 1
 
     def add(self, sample: Sample) -> None:
-        """Keep it, or merge its lateness into the one before where the recording is thinned: counters lose
-        nothing by that.
+        """Store a sample; in a thinned recording, skip it and merge its lateness into the previous one.
+        Cumulative counters lose nothing by that.
         """
         if self._skip and sample.late_s is not None:
             self._skip -= 1
@@ -93,12 +93,12 @@ class Recording:
             return
         self._skip = self._stride - 1
         self.samples.append(sample)
-        if len(self.samples) >= MOST_SAMPLES and sample.late_s is not None:  # the last one stays
+        if len(self.samples) >= MOST_SAMPLES and sample.late_s is not None:  # a recording's last sample stays
             self._thin()
 
     def _thin(self) -> None:
-        """Give up every other sample, and take over its lateness, and its reading of links where the one
-        kept has none.
+        """Drop every other sample; its lateness goes to the sample before, as does its reading of links if
+        that has none.
         """
         samples, self.samples = self.samples, []
         self._stride *= 2

@@ -1,8 +1,8 @@
-"""The share of a link that other jobs leave to a job. Pure; docs/verdict.md has the argument.
+"""Compute the share of a link that other jobs left to a job. Pure; docs/verdict.md has the argument.
 
-The bytes of other jobs that crossed a link while a sum was under way say nothing by themselves: the longer
-the machine holds a sum up, the more they are. Their rate does, and no job has to put up with less than its
-fair share, however much the others send while it is held up.
+The bytes of other jobs that crossed a link during a sum prove nothing by themselves: the longer the machine
+delays a sum, the more they are. Their rate counts, and a job is always allowed its fair share, however much
+the others send while it is delayed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def share_left(
     rates_mbps: Floats,
     others: Floats,
 ) -> Floats:
-    """Return for each collective the share of the rate of these links together that was this job's to have:
-    what other jobs did not take of it while the collective was under way, from `asked_s` to `ready_s`; at
-    least 1 / k among k jobs.
+    """Return for each collective the share of the joint rate of these links that was available to this job:
+    what other jobs left while the collective was under way, from `asked_s` to `ready_s`; at least 1 / k among
+    k jobs.
 
-    `own_so_far` are the job's bytes at each reading, with what it sent again; `rates_mbps` those of the links
-    together; `others` how many other jobs crossed them from each reading to the next.
+    `own_so_far` are the job's bytes at each reading, retransmissions included; `rates_mbps` the joint rates;
+    `others` the number of other jobs that crossed the links in each interval between readings.
     """
     took_s = np.maximum(ready_s - asked_s, 1e-9)
     so_far = np.sum([carried.so_far(link, direction) for link in links], axis=0)
@@ -42,14 +42,14 @@ def share_left(
 
 
 def total_by(counts: Floats, times_s: Floats) -> Floats:
-    """Return the sum of a count over time by each reading; it holds from one to the next."""
+    """Integrate a count over time up to each reading; it is constant between readings."""
     total: Floats = np.concatenate([[0.0], np.cumsum(counts * np.diff(times_s))])
     return total
 
 
 def _growing(values: Floats) -> Floats:
-    """Return these values without their falls: the middle of the least that they were never below again and
-    the most that they were before. Of a collective's bytes it is known how many went, not when.
+    """Make values monotonic: take the mean of the running maximum and of the minimum of all later values. Of
+    a collective's bytes only the number is known, not when each was sent.
     """
     most_before = np.maximum.accumulate(values)
     least_after = np.minimum.accumulate(values[::-1])[::-1]
@@ -58,7 +58,9 @@ def _growing(values: Floats) -> Floats:
 
 
 def grown(times_s: Floats, amounts: Floats, began_s: Floats, ended_s: Floats) -> Floats:
-    """Return how much of these amounts there is at these times; each grows evenly from begin to end."""
+    """Return how much of these amounts is complete at these times; each grows linearly from its begin to its
+    end.
+    """
     slopes = amounts / np.maximum(ended_s - began_s, 1e-9)
     moments = np.concatenate([began_s, np.maximum(ended_s, began_s + 1e-9)])
     order = np.argsort(moments, kind="stable")

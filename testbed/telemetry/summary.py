@@ -1,5 +1,5 @@
-"""The part of a job's result that is made of its samples: a summary for its JSON, and the whole series as a
-compressed NumPy file. Pure.
+"""The telemetry in a job's result: a summary for its JSON, and the whole series as a compressed NumPy file.
+Pure.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from testbed.telemetry.verdict import by_core
 
 
 def summary(recording: Recording, evidence: Evidence) -> JobTelemetry:
-    """Return a summary of the samples. Shares are of the time in which links carried traffic; `late_ms` is of
-    all samples.
+    """Summarise the samples. Shares are of the time in which links carried traffic; `late_ms` is over all
+    samples.
     """
     seconds = evidence.seconds
     columns = [by_core(seconds, attrgetter(each.name)) for each in fields(CoreShares) if each.name != "core"]
@@ -60,7 +60,7 @@ def summary(recording: Recording, evidence: Evidence) -> JobTelemetry:
 
 
 def spread(values: Sequence[float]) -> MedianAndMax:
-    """Return median and largest; None of nothing."""
+    """Return median and maximum; None for no values."""
     if not values:
         return MedianAndMax(None, None)
     return _pair((statistics.median(values), max(values)))
@@ -75,15 +75,15 @@ def _p99(values: Sequence[float]) -> float | None:
 
 
 def series(recording: Recording, rounds: Sequence[Round] = ()) -> bytes:
-    """Return an .npz file. Rows are intervals between samples; every array but `late_ms` and `backlog` counts
-    what happened in them.
+    """Make an .npz file of the samples. Rows are the intervals between samples; all arrays except `late_ms`
+    and `backlog` count what happened in an interval.
 
-    time_s (rows), the interval's end, from the first sample on; late_ms (rows); cores (rows, cores, 4) in
-    seconds: busy, softirq, steal, iowait; softnet (rows, cores, 2): dropped, squeezed; waiting_s (rows).
-    Links are read in some of the samples, and only those that carried something are kept: links, rates_mbps
-    (0: none), link_time_s (link rows), sent (link rows, links, 2) in bytes by direction, queue_drops and
-    backlog in bytes (link rows, links). segments (rows, switches) taken, of `switches`. round_end_s and
-    round_ms (rounds), where the job's rounds were seen.
+    time_s (rows): the interval's end, from the first sample on. late_ms (rows). cores (rows, cores, 4), in
+    seconds: busy, softirq, steal, iowait. softnet (rows, cores, 2): dropped, squeezed. waiting_s (rows). Only
+    some samples read links, and only links that carried something are kept: links, rates_mbps (0: none),
+    link_time_s (link rows), sent (link rows, links, 2) in bytes by direction, queue_drops and backlog in
+    bytes (link rows, links). segments (rows, switches): in use, of `switches`. round_end_s and round_ms
+    (rounds), if the job's rounds were seen.
     """
     samples = recording.samples
     origin = samples[0].at_s

@@ -1,7 +1,7 @@
-"""The timelines of workers' scripts: what they asked for, waited for and computed (workloads/native/
-timeline.hpp writes them). Pure.
+"""Read the timelines of workers' scripts: the collectives that they asked for and waited for, and their
+computing (written by workloads/native/timeline.hpp). Pure.
 
-A timeline is its user's business: what does not read is no timeline.
+A timeline is user data: a malformed one counts as none.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from testbed.wire import calls
 ASKED, WAITED, RESUMED = map(int, calls.Deed)
 BESIDE, SUMMED, PULLED, PUSHED, CALLED = map(int, calls.Course)
 MOST_ROWS = 100_000
-MOST_USES = 8  # of other things than links, by a collective
-LARGE = 0.5  # of what the round that sums most sums: a round of training
+MOST_USES = 8  # resources other than links, per collective
+LARGE = 0.5  # of the largest round's bytes: from here on it is a round of training
 WARM_UP_ROUNDS = 2  # torch's first call, DDP's first layout of buckets
 _LATEST_NS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A collective: bytes of a worker's vector, its kind, and when a worker had its result, or of what it
-    pushed knew that it was there, in ns; 0 if it never had.
+    """A collective: the bytes of a worker's vector, its kind, and the time in ns at which a worker had its
+    result, or knew that its push had arrived; 0 if never.
     """
 
     size_bytes: int
@@ -37,14 +37,14 @@ class Collective:
 
     @property
     def summed(self) -> bool:
-        """Return whether it is summed by the job's own kind of synchronisation."""
+        """Return whether the job's own kind of synchronisation sums it."""
         return self.kind in (SUMMED, PUSHED)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A deed of a script: about which collective, when, and how long its thread had waited for a core, and
-    had run on a core, since the row before.
+    """An action of a script: its collective, its time, and how long the thread waited for a core, and ran on
+    one, since the previous row.
     """
 
     what: int
@@ -56,8 +56,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """The time that a collective takes of something else than links, by its declared rate: a disk's, say.
-    `behind`: the collective is there before that, and the next call is not.
+    """The time that a collective needs of a resource other than a link, by its declared rate, such as a
+    disk's. `behind`: the collective completes before that, but the next call does not.
     """
 
     number: int
@@ -75,8 +75,9 @@ class Timeline:
     declared: tuple[Declared, ...] = ()
 
     def quiet_rows(self) -> dict[int, int]:
-        """Return where the script went on with nothing under way, by number of the latest collective that was
-        asked for. All before that are then there; but what was pushed may be on its way behind a pull.
+        """Return the rows in which the script resumed with nothing under way, by number of the latest
+        collective asked for. All earlier ones are then complete; but a push may still be on its way behind a
+        pull.
         """
         last, quiet, pushed_ns = -1, {}, 0
         for at, row in enumerate(self.rows):
@@ -91,9 +92,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The next step of a script: it computes, then asks for a collective, or waits for it and all
-    before it.
-    """
+    """A step of a script: it computes, then asks for a collective, or waits for it and all before it."""
 
     compute_s: float
     what: int  # ASKED or WAITED
@@ -101,7 +100,7 @@ class Step:
 
 
 def read(statistics: Statistics | None) -> Timeline | None:
-    """Return the timeline in what a worker left; None where there is none, or none that makes sense."""
+    """Return the timeline in a worker's statistics; None if there is none or it is inconsistent."""
     left = statistics.get("timeline") if statistics else None
     if not isinstance(left, dict):
         return None
@@ -150,11 +149,11 @@ def _is_table(value: Any, columns: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The rounds that count: from where the scripts went on after collective `first` to where they did after
+    """The rounds that count: from where the scripts resumed after collective `first` to where they did after
     `last`.
 
-    A round is from one such moment to the next before which much was summed: an iteration of DDP. `left_out`
-    came before.
+    A round is the time between two consecutive such moments, if a large part was summed in it: an iteration
+    of DDP. `left_out` rounds came before.
     """
 
     first: int
@@ -164,8 +163,8 @@ class Window:
 
 
 def window(timelines: Sequence[Timeline]) -> Window | None:
-    """Return the rounds that count; None where scripts have no two moments in common in which nothing was
-    under way, or asked for different things.
+    """Return the rounds that count; None if scripts have fewer than two common moments with nothing under
+    way, or asked for different collectives.
     """
     ends = _ends(timelines)
     left_out = WARM_UP_ROUNDS if len(ends) > 2 * WARM_UP_ROUNDS else 1
@@ -192,15 +191,15 @@ def _ends(timelines: Sequence[Timeline]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The end of a round, of CLOCK_MONOTONIC, and how long it took: means over the workers."""
+    """The end of a round, of CLOCK_MONOTONIC, and its duration: means over the workers."""
 
     ended_s: float
     took_ms: float
 
 
 def rounds(timelines: Sequence[Timeline]) -> list[Round]:
-    """Return the rounds from the second on, those that `window` leaves out among them; the begin of the first
-    is not known.
+    """Return the rounds from the second on, those that `window` leaves out included; the begin of the first
+    is unknown.
     """
     ends = _ends(timelines)
     moments_ns = [
@@ -217,9 +216,9 @@ def rounds(timelines: Sequence[Timeline]) -> list[Round]:
 
 
 def steps(timeline: Timeline, span: Window) -> list[Step]:
-    """Return what the script did within the window. Computing is as long as it took less what the thread
-    waited for a core; time in which the script waited for a result counts as none. Once that is there, only
-    what the thread ran counts: what it slept on is its wake-up, of Python's lock for one.
+    """Return a script's steps within the window. Computing is the elapsed time less the thread's waiting for
+    a core; time spent waiting for a result counts as none. After the result is complete, only the thread's
+    running time counts: the rest is its wake-up, such as waiting for Python's lock.
     """
     quiet = timeline.quiet_rows()
     rows = timeline.rows[quiet[span.first] : quiet[span.last] + 1]
@@ -239,5 +238,5 @@ def steps(timeline: Timeline, span: Window) -> list[Step]:
 
 
 def moment_ns(timeline: Timeline, number: int) -> int:
-    """Return when the script went on with nothing under way after this collective."""
+    """Return when the script resumed with nothing under way after this collective."""
     return timeline.rows[timeline.quiet_rows()[number]].at_ns

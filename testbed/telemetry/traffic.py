@@ -1,4 +1,4 @@
-"""The traffic on a job's links that is not the job's, by protocol and port. Pure."""
+"""Identify the traffic on a job's links that is not the job's, by protocol and port. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from testbed.telemetry.demand import is_between_units, unit_of
 from testbed.telemetry.network import LitNetwork, pair_of
 
 _TCP = 6
-LEAST_BYTES = 10_000  # less is a ping, or a name that was looked up
-EPHEMERAL = 32_768  # ports from here on are the kernel's to give, as gloo's connections have
+LEAST_BYTES = 10_000  # less is a ping, or a name lookup
+EPHEMERAL = 32_768  # the kernel assigns ports from here on, as to gloo's connections
 
 Flow = tuple[str, str, int, int]  # sender and receiver by address, protocol, port
 FlowBytes = tuple[str, str, int, int, int]
@@ -19,7 +19,7 @@ FlowBytes = tuple[str, str, int, int, int]
 
 @dataclass(slots=True)
 class SeenPorts:
-    """The TCP ports of hosts that were seen: of a job's own processes, and of others'."""
+    """The TCP ports of hosts that were observed: of a job's own processes, and of others'."""
 
     own: set[tuple[str, int]] = field(default_factory=set)
     others: set[tuple[str, int]] = field(default_factory=set)
@@ -27,8 +27,8 @@ class SeenPorts:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A job's `hosts`, and the TCP `ports` that it is given; `seen` are those that it took as well, and those
-    that others had there.
+    """A job's `hosts`, and the TCP `ports` that it was assigned; `seen` has the ports that its processes also
+    used, and those of other processes there.
     """
 
     hosts: Collection[str]
@@ -36,9 +36,9 @@ class Owner:
     seen: SeenPorts = field(default_factory=SeenPorts)
 
     def sent(self, sender: str, receiver: str, protocol: int, port: int) -> bool:
-        """Return whether this is the job's, by the lower port: between its hosts TCP on a port that it was
-        given; and on one that was seen to be its or that the kernel gave, unless it was seen to be another's
-        at either end.
+        """Return whether a flow, identified by its lower port, is the job's. It is if it is TCP between the
+        job's hosts on an assigned port; or on a port that the job was seen to use or that the kernel assigns,
+        unless another process was seen to use it at either end.
         """
         if protocol != _TCP or not {sender, receiver} <= set(self.hosts):
             return False
@@ -54,7 +54,7 @@ def grown(before: Iterable[FlowBytes], after: Iterable[FlowBytes]) -> dict[Flow,
     flows = {}
     for row in after:
         flow, count = row[:4], row[4]
-        # one that was dropped from the map meanwhile began again
+        # a flow that was evicted from the map meanwhile restarted at 0
         since = then.get(flow, 0)
         if more := count - since if count >= since else count:
             flows[flow] = more
@@ -69,8 +69,8 @@ def others(
     network: LitNetwork,
     links: Collection[str],
 ) -> list[OthersTraffic]:
-    """Return the traffic on the `links` of a job that is not the job's, the most first. `names`: of hosts, by
-    their addresses. What hosts that other jobs `held` sent to each other is those jobs'.
+    """Return the traffic on the `links` of a job that is not the job's, most first. `names`: of hosts, by
+    address. Traffic between hosts that other jobs `held` belongs to those jobs.
     """
     strange: list[tuple[str, str, int, int, int]] = []
     for (source, goal, protocol, port), count in flows.items():
@@ -94,12 +94,12 @@ def others(
 
 
 def _crossed(sender: str, receiver: str) -> set[str]:
-    """Return the links of two hosts, and of their racks where these are two of pods."""
+    """Return the links of two hosts, and of their racks if these differ and are of pods."""
     racks = {host.partition("h")[0] for host in (sender, receiver)}
     return {sender, receiver} | ({rack for rack in racks if "r" in rack} if len(racks) > 1 else set())
 
 
 def _sends(sender: str, link: str) -> bool:
-    """Return whether a link is the sender's, its rack's or its unit's, so that what it sends goes up."""
+    """Return whether a link is the sender's, its rack's or its unit's, so that its traffic goes up."""
     near = link in (sender, sender.partition("h")[0])
     return near or (is_between_units(link) and unit_of(link) == unit_of(sender))

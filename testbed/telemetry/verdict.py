@@ -1,8 +1,7 @@
-"""The verdict: whether the links, and not the machine under them, set a result. Pure.
+"""The verdict: whether the links, rather than the machine that emulates them, determined a result. Pure.
 
-It compares what the clock said with what the links allow (testbed/telemetry/bound.py). A reason makes a
-result not trustworthy; a note is what a reader should know and may be by design, as drops at a finite queue
-are.
+It compares the measured time with what the links allow (testbed/telemetry/bound.py). A reason makes a result
+not trustworthy; a note tells a reader something that may be by design, such as drops at a finite queue.
 """
 
 from __future__ import annotations
@@ -23,25 +22,25 @@ from testbed.telemetry.worker_numbers import number
 
 @dataclass(frozen=True, slots=True)
 class Tolerances:
-    """The limits of what is trusted. docs/verdict.md says how the first was chosen."""
+    """The limits within which a result is trusted. docs/verdict.md says how `ratio` was chosen."""
 
     ratio: float = 1.12  # measured over what the links allow
     least_ratio: float = 0.95  # a result that is faster than its links did not come over them
     unsampled_share: float = 0.05  # of the time
     excess: float = 0.03  # over a link's rate
     lost_share: float = 1e-4  # of the frames, where no queue was full
-    traffic_bytes: int = 100_000  # on the job's fullest link: less is as good as nothing
-    steal_share: float = 0.02  # of the cores' time: more is told beside a result to trust
+    traffic_bytes: int = 100_000  # on the job's fullest link: less counts as nothing
+    steal_share: float = 0.02  # of the cores' time: more is noted beside a trustworthy result
 
 
-STEAL, UNUSED = "steal", "unused"  # notes' names; what they say is part of the line
-STRAGGLERS = "stragglers"  # another, which is said in short there
+STEAL, UNUSED = "steal", "unused"  # names of notes whose text is part of the verdict's line
+STRAGGLERS = "stragglers"  # another, which is shortened there
 ZEROED_SHARE = 0.01  # of a worker's values: real gradients have 0.0005 at most (tests/bench/precision.py)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`trustworthy` is None for a job that sent nothing: there is nothing to judge."""
+    """The verdict; `trustworthy` is None for a job that sent nothing: there is nothing to judge."""
 
     trustworthy: bool | None
     reasons: tuple[Reason, ...]
@@ -62,14 +61,14 @@ class Verdict:
         return f"verdict: not trustworthy: {'; '.join(reason.text for reason in self.reasons)}"
 
     def said(self) -> JobVerdict:
-        """Return what of it goes into a result."""
+        """Convert the verdict for a job's result."""
         return JobVerdict(self.trustworthy, self.line, tuple(self.reasons), tuple(self.notes))
 
 
 TOLERANCES = Tolerances()
 NOTHING = Happened()
 DROPS_SHARE = 1e-3  # of the frames: TCP that loses a part waits for it
-COMPANY_CORES = 0.1  # taken by programs outside of the testbed: from there on they are named as a cause
+COMPANY_CORES = 0.1  # used by programs outside the testbed: from here on they are named as a cause
 
 
 def verdict(
@@ -84,10 +83,10 @@ def verdict(
     slept: Delays | None = None,
     missing: str | None = None,
 ) -> Verdict:
-    """Judge a job on these `hosts`. `workers` are the statistics that they left, None for a worker that left
-    none; `failure` says why it failed, if it did, `happened` what happened on its links and on the machine,
-    `unused` that it summed nothing where it was to, `slept` the delays that were injected into its workers,
-    and `missing` which statistics are not there, and why: without them nothing is trusted.
+    """Judge a job on these `hosts`. `workers`: their statistics, None for a worker without any. `failure`:
+    why the job failed, if it did. `happened`: events on its links and on the machine. `unused`: that it
+    summed nothing although it should have. `slept`: the delays injected into its workers. `missing`: which
+    statistics are missing, and why; without them nothing is trusted.
     """
     evidence = _of_used_links(evidence, happened)
     first = [Reason(UNUSED, unused)] if unused else []
@@ -154,7 +153,7 @@ def _set_by_links(
 
 
 def _counts_others(evidence: Evidence, bound: Bound, happened: Happened) -> Iterator[Reason]:
-    """Yield a reason where the bound was made of links' counters, and other traffic is in them, or may be."""
+    """Yield a reason if the bound is made from links' counters that include other traffic, or may."""
     if not (bound.coarse or bound.shared):
         return
     crowding = [each for each in happened.crowding(evidence) if bound.coarse or not is_of_host(each.link)]
@@ -168,7 +167,7 @@ def _counts_others(evidence: Evidence, bound: Bound, happened: Happened) -> Iter
 
 
 def _sums_lack_workers(workers: Sequence[Statistics | None]) -> bool:
-    """Return whether some sum did not wait for all: the bound does."""
+    """Return whether some sum did not wait for all workers, as the bound does."""
     return any(number(left, "degraded_sums") for left in workers)
 
 
@@ -190,8 +189,8 @@ def _numbers(bound: Bound) -> str:
 
 
 def _remedy(evidence: Evidence, happened: Happened) -> str:
-    """Return what would make the machine's part small enough beside the links'. Nothing says by how much: no
-    number was found that held when it was tried (docs/verdict.md).
+    """Say what would make the machine's part small relative to the links'. It gives no factor: no tried
+    number was reliable (docs/verdict.md).
     """
     lower = "lower the rates (a larger scale), or use fewer workers"
     drops = sum(link.queue_drops for link in evidence.links)
@@ -207,7 +206,7 @@ def _has_company(happened: Happened) -> bool:
 
 
 def _of_used_links(evidence: Evidence, happened: Happened) -> Evidence:
-    """Return the evidence on the links that the job used, and on their devices."""
+    """Restrict the evidence to the links that the job used, and to their devices."""
     return replace(
         evidence,
         links=tuple(link for link in evidence.links if happened.concerns(link.name)),
@@ -279,8 +278,8 @@ def _notes(
 
 
 def _degraded(workers: Sequence[Statistics | None]) -> Iterator[Reason]:
-    """Yield what a reader must know of sums that lack workers: all workers have them, so the most that any
-    counted.
+    """Yield notes on sums that lack workers. All workers receive these sums, so the largest count is
+    reported.
     """
     sums = max((number(left, "degraded_sums") for left in workers), default=0)
     if sums:
@@ -294,7 +293,7 @@ def _degraded(workers: Sequence[Statistics | None]) -> Iterator[Reason]:
 
 
 def _unscaled(workers: Sequence[Statistics | None]) -> Iterator[Reason]:
-    """Yield what a reader must know of values that the scale of their fragment was not for."""
+    """Yield notes on values that did not fit the scale of their fragment."""
     left_out = round(sum(number(left, "left_out") for left in workers))
     if left_out:
         text = f"{counted(left_out, 'value')} of workers whose votes came late were left out of their sums"
@@ -309,7 +308,7 @@ def _unscaled(workers: Sequence[Statistics | None]) -> Iterator[Reason]:
 
 
 def _processors(evidence: Evidence, bound: Bound) -> str:
-    """Return what the machine was busy with in the time with traffic."""
+    """Describe the machine's load in the time with traffic."""
     seconds = evidence.seconds
     busy, softirq, steal = (_mean(seconds, column) for column in ("busy", "softirq", "steal"))
     parts = [f"cores were busy {percent(busy)} of the time with traffic", f"{percent(softirq)} on packets"]
@@ -324,7 +323,7 @@ def _processors(evidence: Evidence, bound: Bound) -> str:
 
 
 def _mean(seconds: Sequence[Second], column: str) -> float:
-    """Return the mean of all cores in all of these seconds; 0 of no seconds."""
+    """Return the mean over all cores in all of these seconds; 0 without seconds."""
     shares = [share for second in seconds for share in getattr(second, column)]
     return statistics.fmean(shares) if shares else 0.0
 
@@ -342,7 +341,7 @@ def _device_drops(evidence: Evidence, happened: Happened) -> str:
 def by_core(
     seconds: Sequence[Second], column: Callable[[Second], tuple[float, ...]]
 ) -> list[tuple[float, ...]]:
-    """Return each core's values, a second each."""
+    """Return each core's values, one per second."""
     return list(zip(*(column(second) for second in seconds), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Numbers in what a worker left, which is its user's business. Pure."""
+"""Read numbers from workers' statistics, which are user data. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from testbed.messages.statistics import Statistics
 
 RETRANSMITS = "retransmits"
 BESIDE = (RETRANSMITS, "asked")
-"""What workers sent beside each fragment's first push: packets of the same size."""
+"""Packets of the same size that workers send besides each fragment's first push."""
 
 
 def sent_beside(workers: Iterable[Statistics | None]) -> int:
-    """Return how many packets workers sent beside first pushes: repetitions, and questions."""
+    """Count the packets that workers sent besides first pushes: retransmissions and questions."""
     return round(sum(number(left, key) for left in workers for key in BESIDE))
 
 
@@ -23,7 +23,7 @@ def retransmits(workers: Iterable[Statistics | None]) -> int:
 
 
 def number(statistics: Statistics | None, *keys: str) -> float:
-    """Return a number that a worker left, 0 where there is no sensible number."""
+    """Return a number from a worker's statistics; 0 if there is no valid one."""
     value: Any = statistics
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None

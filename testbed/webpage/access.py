@@ -1,5 +1,5 @@
-"""Access to the page: from this machine, by its own name, as its own user; and the token without which nobody
-acts. Pure.
+"""Access to the page: only from this machine, by its own name, by its own user; and only with the token to
+change things. Pure.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ _NAMES = (LOOPBACK, "localhost")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The rule of who may see the page on this port, and who may act. A token is of this process alone."""
+    """The rules of who may see the page on this port, and who may change things. The token is of this process
+    only.
+    """
 
     port: int
-    uids: frozenset[int]  # who may look
+    uids: frozenset[int]  # users who may see the page
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
 
     def refusal(self, host: str, origin: str | None, uid: int | None) -> str | None:
-        """Return why a request is refused, None where it is not.
+        """Return why a request is refused, or None.
 
-        `host` and `origin` are its headers: a page from elsewhere whose name was made to lead here (DNS
-        rebinding) has another. `uid` is the user who has the connection open, None if
-        that is not to be asked.
+        `host` and `origin` are its headers: a foreign page whose name was made to lead here (DNS rebinding)
+        has other values. `uid` is the user who opened the connection, None to skip that check.
         """
         names = {f"{name}:{self.port}" for name in _NAMES}
         if host not in names:
@@ -39,18 +40,18 @@ class Access:
         return None
 
     def may_act(self, token: object) -> bool:
-        """Return whether this is the token; how long that takes says nothing about it."""
+        """Return whether this is the token, in constant time."""
         return isinstance(token, str) and hmac.compare_digest(token.encode(), self.token.encode())
 
 
 def lookers(own: int) -> frozenset[int]:
-    """Return who may look: the user whose page it is, and root, as at the sockets of its testbed."""
+    """Return the users who may see the page: its user and root, as for the testbed's sockets."""
     return frozenset((own, 0))
 
 
 def policy_of(hashes: Collection[str]) -> str:
-    """Return the Content-Security-Policy: all from this page's own server, and of scripts in the page itself
-    those with these hashes.
+    """Return the Content-Security-Policy: everything from this page's own server; of inline scripts, those
+    with these hashes.
     """
     scripts = " ".join(f"'{each.strip(chr(39))}'" for each in hashes)
     return (

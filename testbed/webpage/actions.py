@@ -1,5 +1,5 @@
-"""The actions of the page, for whoever has its token: the requests that the commands send, and nothing
-beside them.
+"""The actions of the page, for a user with its token: the same requests that the commands send, and no
+others.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from testbed.webpage.view import change_text
 
 @dataclass(frozen=True, slots=True)
 class PageActions:
-    """Each action returns what came of it, in a line. TestbedError says why nothing did."""
+    """Each action returns its outcome in a line. TestbedError says why nothing was done."""
 
     runtime: Runtime
-    uid: int  # as whom, which the daemon heeds from root alone
+    uid: int  # the user to act as; the daemon accepts it only from root
     call: Callable[..., Any] = rpc.call
 
     def light(self, a: str, b: str, force: bool) -> str:
@@ -52,7 +52,7 @@ class PageActions:
         return what + lost
 
     def end_job(self, text: str) -> str:
-        """End a job, which is queued or runs."""
+        """End a queued or running job."""
         if not text.isdecimal():
             raise RequestError(f"job {text!r}: the number of a job is accepted")
         number = int(text)

@@ -1,14 +1,14 @@
-"""The colours of the page's pictures: alike on light and dark ground. Pure."""
+"""The colours of the page's pictures, for light and dark backgrounds. Pure."""
 
 from __future__ import annotations
 
-# Okabe and Ito's, which the colour-blind tell apart, without black
+# Okabe and Ito's colours, distinguishable by the colour-blind, without black
 JOBS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b3a125")
-FREE = "#9aa0a6"  # nobody's
+FREE = "#9aa0a6"  # of no job
 DARK, LIT = "#4a4f57", "#f0c419"  # an optical port without light, and with it
 GOOD, BAD = "#1a9850", "#d73027"
-# (above this share of a rate, its colour, the width of its line, its words)
-# of greys that say more by their width: colours are jobs', and red is an alarm, a link that is down
+# (above this share of a rate, its colour, the width of its line, its text); greys, distinguished by width:
+# colours are for jobs, red for an alarm, a link that is down
 USES = (
     (0.90, "#5b6068", 8.0, "above 90 %"),
     (0.50, "#6d737b", 6.0, "50 to 90 %"),
@@ -17,12 +17,12 @@ USES = (
     (-1.0, "#9aa0a6", 1.0, "idle"),
 )
 UNKNOWN = ("#9aa0a6", 1.0, "not measured")
-_EVEN = 0.179  # the luminance on which black and white are read alike
+_EVEN = 0.179  # the luminance on which black and white are equally readable
 DOWN = ("#d73027", 1.5, "down")
 
 
 def of_job(number: int | None) -> str:
-    """Return a job's colour, which others may have too."""
+    """Return a job's colour; several jobs may have the same."""
     return FREE if number is None else JOBS[(number - 1) % len(JOBS)]
 
 
@@ -37,7 +37,7 @@ def ink_on(colour: str) -> str:
 
 
 def of_use(share: float | None, is_up: bool = True) -> tuple[str, float, str]:
-    """Return the colour, the width and the words of a link that carries such a share of its rate."""
+    """Return colour, width and text of a link with this utilisation."""
     if not is_up:
         return DOWN
     if share is None or share < 0:

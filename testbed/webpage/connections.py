@@ -1,5 +1,5 @@
-"""The owner of a connection over loopback, as the kernel has it. Owns the question, and the layout of its
-answer; imports the standard library and the typed errors.
+"""Find the owner of a connection over loopback in the kernel. Owns the request and the layout of its answer;
+imports only the standard library and the typed errors.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _ANSWER_S = 1.0
 
 
 def uid_of(peer_port: int, port: int) -> int:
-    """Return the user of a connection's end at `peer_port` on loopback, the other end being at `port`;
-    NOT_KNOWN where no process has that end open.
+    """Return the user of the end at `peer_port` of a connection over loopback whose other end is at `port`;
+    NOT_KNOWN if no process has that end open.
 
-    The kernel shows an end that was closed (FIN-WAIT, TIME-WAIT) as user 0's; that it has no inode tells it
-    from one of root's. The question is on one connection and takes 30 us; the table /proc/net/tcp takes 50 ms
-    while tens of thousands of connections have just ended. Raises OSError where the kernel does not answer.
+    The kernel reports a closed end (FIN-WAIT, TIME-WAIT) as user 0's; without an inode, unlike an end of
+    root's. The request is for one connection and takes 30 us; the table /proc/net/tcp takes 50 ms while tens
+    of thousands of connections have just ended. OSError if the kernel does not answer.
     """
     here = socket.inet_aton(LOOPBACK)
     ends = _ENDS.pack(peer_port, port, here, here)
@@ -44,14 +44,16 @@ def uid_of(peer_port: int, port: int) -> int:
         answer = kernel.recv(_RECEIVE_BYTES)
     _, kind, *_ = _HEADER.unpack_from(answer)
     at = _HEADER.size + _STATE_BYTES
-    if kind == _ERROR or answer[at : at + _ENDS.size] != ends:  # none such; a server listens at that port
+    if (
+        kind == _ERROR or answer[at : at + _ENDS.size] != ends
+    ):  # no such connection: the answer is an error, or a server listening at that port
         return NOT_KNOWN
     uid, inode = _OWNER.unpack_from(answer, at + _ENDS.size + len(_ANY_SOCKET))
     return int(uid) if inode else NOT_KNOWN
 
 
 def require_owners() -> None:
-    """Raise HostError where the kernel does not say who has a connection open."""
+    """Raise HostError if the kernel does not report connections' owners."""
     with (
         socket.create_server((LOOPBACK, 0)) as server,
         socket.create_connection(server.getsockname()) as client,

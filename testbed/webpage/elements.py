@@ -1,4 +1,4 @@
-"""The parts of the page that are no pictures, as Dash's components, made of a view."""
+"""The parts of the page that are no pictures, as Dash's components, made from a view."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Content = str | Component | Parts
 
 
 def head(view: View) -> list[Component]:
-    """Return what is said of the whole."""
+    """Return the title, warnings and general facts."""
     return [
         html.H1(view.title),
         html.Ul([html.Li(line) for line in view.attention], className="attention"),
@@ -35,7 +35,7 @@ def head(view: View) -> list[Component]:
 
 
 def legend() -> Component:
-    """Return what the colours of the fabric's picture mean."""
+    """Return the legend of the fabric's picture."""
     lines = [
         html.Li([html.Span(className="line", style={"background": colour, "height": f"{width:g}px"}), words])
         for _, colour, width, words in reversed(colours.USES)
@@ -70,7 +70,7 @@ def ports(view: View) -> list[Component]:
 
 
 def jobs(view: View) -> list[Component]:
-    """Return the table of jobs that run, and after them those that are over."""
+    """Return the table of jobs: running ones, then ended ones."""
     if not view.jobs:
         return [html.P("no jobs", className="empty")]
     names = ("job", "state", "summed by", "script", "hosts", "progress", "circuits", "verdict", "")
@@ -99,7 +99,7 @@ def _notes_in_words(count: int) -> str:
 
 
 def queue(view: View) -> list[Component]:
-    """Return what the policy did, and the table of its jobs."""
+    """Return the policy's report, and the table of its jobs."""
     if not view.queue_lines:
         return [html.P("nothing is queued", className="empty")]
     names = ("job", "name", "state", "mode", "Gb/s", "done", "hosts", "")
@@ -116,7 +116,7 @@ def _queue_row(job: ShownQueued) -> list[Content]:
 
 
 def circuits(view: View) -> list[Component]:
-    """Return the table of circuits; dark ones are shown dark."""
+    """Return the table of circuits; dark ones are styled dark."""
     if not view.circuits:
         return [html.P("no circuits", className="empty")]
     rows = [
@@ -135,7 +135,7 @@ def circuits(view: View) -> list[Component]:
 
 
 def cores(view: View) -> list[Component]:
-    """Return how busy each core is."""
+    """Return each core's busy share."""
     if not view.cores:
         return [html.P("not sampled while no job runs", className="empty")]
     return [
@@ -152,7 +152,7 @@ def cores(view: View) -> list[Component]:
 
 
 def happenings(lines: Iterable[Happening]) -> list[Component]:
-    """Return what happened, a line each."""
+    """Return the list of events, one per line."""
     items = [
         html.Li([html.Time(time.strftime("%H:%M:%S", time.localtime(line.at))), f" {line.text}"])
         for line in lines
@@ -161,7 +161,7 @@ def happenings(lines: Iterable[Happening]) -> list[Component]:
 
 
 def records(known: Sequence[Record]) -> list[Component]:
-    """Return the table of records, the newest first, each of which the page opens."""
+    """Return the table of records, newest first, with links to their pages."""
     if not known:
         return [html.P("no records yet", className="empty")]
     names = ("record", "command", "state", "verdict")
@@ -178,7 +178,7 @@ def records(known: Sequence[Record]) -> list[Component]:
 
 
 def _table(name: str, names: Sequence[str], rows: Iterable[Sequence[Content]]) -> Component:
-    """Return a table. Each cell has its column's name, which is shown where the page is narrow."""
+    """Return a table. Each cell has its column's name, which a narrow page shows."""
     cells = [[_cell(each, cell) for each, cell in zip(names, row, strict=True)] for row in rows]
     return _framed(name, names, [html.Tr(row) for row in cells])
 
@@ -189,6 +189,6 @@ def _cell(name: str, content: Content) -> Component:
 
 
 def _framed(name: str, names: Sequence[str], rows: Sequence[Component]) -> Component:
-    """Return a table in a frame in which it can be moved where it is wider than the page."""
+    """Return a table in a frame that scrolls if the table is wider than the page."""
     header = html.Thead(html.Tr([html.Th(each) for each in names]))
     return html.Div(html.Table([header, html.Tbody(rows)], id=f"table-{name}"), className="frame")

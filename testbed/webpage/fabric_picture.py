@@ -1,5 +1,5 @@
-"""The picture of the fabric, as a Plotly figure: hosts above their switches, the optical switch below them,
-and its circuits as arcs. Pure.
+"""The picture of the fabric, as a Plotly figure: hosts above their switches, the optical switch below, and
+its circuits as arcs. Pure.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from testbed.webpage.view import ShownCircuit, ShownHost, ShownLink, ShownUnit, 
 Point = tuple[float, float]
 Trace = dict[str, Any]
 
-COLUMN_PX = 44  # as narrow as a host's name allows
-MOST_HOSTS = 16  # of a switch, drawn one by one
+COLUMN_PX = 44  # wide enough for a host's name
+MOST_HOSTS = 16  # of a switch that are drawn individually
 _BESIDE = 4  # hosts
 _GAP = 0.8  # between units
-_CORE_Y = 0.75  # of the electrical core, where there is one
+_CORE_Y = 0.75  # of the electrical core, if there is one
 _OPTICS_Y, _SWITCH_Y, _RACK_Y, _HOST_Y, _ROW = 0.0, 1.5, 2.7, 2.7, 0.85
 _RACKS_HOST_Y = 3.9
 
 
 @dataclass(frozen=True, slots=True)
 class Spots:
-    """The spots where everything is: points by the names of hosts, switches, optical ports; the hosts that
-    are drawn one by one, and the switches whose hosts are drawn as one; the width in columns, and the height.
+    """The layout: points by the names of hosts, switches and optical ports; the individually drawn hosts, and
+    the switches whose hosts are drawn as one; the width in columns, and the height.
     """
 
     points: Mapping[str, Point]
     hosts: tuple[ShownHost, ...]
     crowds: Mapping[str, tuple[ShownHost, ...]]
-    switches: Mapping[str, str]  # what is said of each
+    switches: Mapping[str, str]  # each switch's hover text
     columns: float
     top: float
 
 
 def placed(units: Sequence[ShownUnit]) -> Spots:
-    """Return where the parts of these units are drawn, the first unit leftmost."""
+    """Lay out these units, the first leftmost."""
     points: dict[str, Point] = {}
     single: list[ShownHost] = []
     crowds: dict[str, tuple[ShownHost, ...]] = {}
@@ -81,8 +81,8 @@ def _crowd(switch: str) -> str:
 
 
 def figure(view: View) -> dict[str, Any]:
-    """Return the figure, and how wide it must be for its names to be read. Each trace has in `customdata` the
-    names of what it draws.
+    """Return the figure, and its least width for readable names. Each trace lists the names of its objects in
+    `customdata`.
     """
     places = placed(view.units)
     depth = _deepest(view, places)
@@ -150,7 +150,7 @@ def _segments(lines: Sequence[tuple[Point, Point]]) -> Trace:
 
 
 def _ends(view: View, places: Spots) -> Iterator[tuple[str, Point, Point]]:
-    """Yield each link that is drawn with its ends. Of hosts that are drawn as one, the fullest link."""
+    """Yield each drawn link with its ends; for hosts drawn as one, the fullest link."""
     points = places.points
     for host in places.hosts:
         yield host.name, points[host.switch], points[host.name]
@@ -174,7 +174,7 @@ def _share(link: ShownLink | None) -> float:
 
 
 def _optics(view: View, places: Spots) -> Iterator[Trace]:
-    """Yield the bar that is the optical switch; nothing where no unit has an optical port."""
+    """Yield the bar of the optical switch; nothing if no unit has an optical port."""
     ports = [places.points[port][0] for unit in view.units for port in unit.ports]
     if not ports:
         return
@@ -191,7 +191,7 @@ def _optics(view: View, places: Spots) -> Iterator[Trace]:
 
 
 def _core(view: View, places: Spots) -> Iterator[Trace]:
-    """Yield the bar that is the electrical core, to which all units have links, where there is one."""
+    """Yield the bar of the electrical core, to which all units have links, if there is one."""
     joined = [
         places.points[unit.name][0]
         for unit in view.units
@@ -243,23 +243,23 @@ def _circuits(view: View, places: Spots) -> Iterator[Trace]:
 
 
 def jobs_text(circuit: ShownCircuit) -> str:
-    """Return the jobs that use a circuit; nothing where none does."""
+    """Describe the jobs that use a circuit; "" if none does."""
     return f"job{'s' * (len(circuit.jobs) > 1)} {' '.join(map(str, circuit.jobs))}" if circuit.jobs else ""
 
 
 def circuit_text(circuit: ShownCircuit) -> str:
-    """Return what is said of a circuit."""
+    """Describe a circuit."""
     parts = [f"{circuit.name}: {'dark' if circuit.is_dark else 'lit'}", jobs_text(circuit)]
     return ", ".join(part for part in parts if part)
 
 
 def _depth(start: float, end: float) -> float:
-    """Return how deep the arc between two ports hangs: the farther they are, the deeper, but ever less so."""
+    """Return the depth of the arc between two ports: it grows with their distance, ever more slowly."""
     return 0.35 + 0.4 * math.sqrt(abs(end - start))
 
 
 def _deepest(view: View, places: Spots) -> float:
-    """Return the depth for the longest arc that there could be, so that the picture keeps its height."""
+    """Return the depth of the longest possible arc, so that the picture keeps its height."""
     ports = [places.points[port][0] for unit in view.units for port in unit.ports]
     return _depth(min(ports), max(ports)) if ports else 0.0
 
@@ -322,7 +322,7 @@ def _hosts(places: Spots) -> Trace:
 
 
 def _crowds(places: Spots) -> Iterator[Trace]:
-    """Yield the hosts that are drawn as one, with how many of them are in use."""
+    """Yield the hosts that are drawn as one, with the number in use."""
     if not places.crowds:
         return
     names = [_crowd(switch) for switch in places.crowds]

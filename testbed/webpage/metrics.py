@@ -1,4 +1,6 @@
-"""The metrics of a testbed, by OpenMetrics' names and base units: from one look, when they are asked for."""
+"""The metrics of a testbed, with OpenMetrics' names and base units, from one query of the testbed per
+request.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,13 @@ _FAULTS = ("lost", "duplicated", "held", "corrupted")
 
 
 class AnswersCollector(Collector):
-    """The metrics of one look."""
+    """The metrics of one query."""
 
     def __init__(self, look: Answers) -> None:
         self._look = look
 
     def collect(self) -> Iterator[Metric]:
-        """Yield `testbed_up`, and the rest where a testbed answers."""
+        """Yield `testbed_up`, and the rest if a testbed answers."""
         look = self._look
         yield _gauge("testbed_up", "Whether the testbed answers.", [((), float(look.status is not None))])
         if look.status is None:
@@ -45,7 +47,7 @@ class AnswersCollector(Collector):
 
 
 def exposition(look: Answers, accept: str) -> tuple[bytes, str]:
-    """Return the metrics in the format that the header `Accept` asks for, and its content type."""
+    """Return the metrics in the format that the header `Accept` requests, and its content type."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(AnswersCollector(look))
     encode, content_type = choose_encoder(accept)

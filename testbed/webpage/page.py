@@ -1,5 +1,5 @@
-"""The page itself: its layout, and what fills it. One request of the browser's brings all that has changed;
-nothing runs between them.
+"""The page itself: its layout and its contents. One request of the browser fetches everything that changed;
+between requests nothing runs.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from testbed.webpage.source import PageSource
 from testbed.webpage.view import View, of_look
 
 LEAST_S, MOST_S = 2, 30  # between two requests of a browser
-SHARE = 0.01  # of a core, which the time between them is chosen for
-_IN_ALL = 2.5  # times what answering costs here: 2.1 with the testbed's part of it, 2.6 with 384 links
+SHARE = 0.01  # of a core: determines the time between two requests
+_IN_ALL = 2.5  # total cost relative to the cost here: 2.1 with the testbed's part, 2.6 with 384 links
 OF_RECORD, RECORDS = "/record/", "/records"
-REDRAWN_S = 10  # the timeline, while nothing happens
+REDRAWN_S = 10  # interval of redrawing the timeline without events
 SECTIONS = {
     "head": "",
     "fabric": "Units, links and circuits",
@@ -54,14 +54,14 @@ _CONFIG: Any = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The content of a section of the page. Two with one mark look the same."""
+    """The content of a section of the page. Parts with the same mark look the same."""
 
     content: Any
     mark: str
 
     @classmethod
     def of(cls, content: Any) -> Self:
-        """Return a part whose mark is made of all that it has."""
+        """Make a part whose mark depends on all of its content."""
         return cls(content, _digest(json.dumps(content, default=lambda each: each.to_plotly_json())))
 
 
@@ -73,7 +73,7 @@ Clicks = list[int | None]
 def made(
     source: PageSource, store: Store | None, access: Access, actions: PageActions, assets: str
 ) -> dash.Dash:
-    """Return the application. All that the browser needs comes from the packages' own folders."""
+    """Make the application. Everything that the browser needs comes from the packages' own folders."""
     app = dash.Dash(
         "testbed",
         assets_folder=assets,
@@ -112,13 +112,13 @@ def shown(path: str, choice: Choice, source: PageSource, store: Store | None) ->
 
 
 def parts(view: View, choice: Choice = None) -> Parts:
-    """Return the parts that show a view, and of its timeline what was chosen; those that have nothing to show
-    are left out.
+    """Return the parts that show a view, and the chosen stretch of its timeline; parts without content are
+    left out.
     """
     shown_parts = {"head": Part.of(elements.head(view))}
     if not view.units:
         return shown_parts
-    # the end of what runs moves all the time
+    # the end of running spans moves continuously
     stretch = timeline_picture.Stretch.chosen(view.spans, choice)
     of = (view.spans.jobs, view.spans.circuits, view.spans.now // REDRAWN_S, choice)
     drawn = timeline_picture.figure(view.spans, stretch)
@@ -137,7 +137,7 @@ def parts(view: View, choice: Choice = None) -> Parts:
 
 
 def _graph(name: str, figure: dict[str, Any]) -> Component:
-    """Return a picture in a frame in which it can be moved where the page is narrower."""
+    """Return a picture in a frame that scrolls if the page is narrower."""
     layout = figure["layout"]
     style = {"height": f"{layout['height']}px", "minWidth": f"{figure.pop('width_px')}px"}
     graph = dcc.Graph(id=f"picture-{name}", figure=figure, config=_CONFIG, responsive=True, style=style)
@@ -176,7 +176,7 @@ def _section(name: str, title: str) -> Component:
 
 
 def _action_panel() -> Component:
-    """Return the choices and the answers of actions, which are shown to whoever has the token."""
+    """Return the choices and the answers of actions, shown to users with the token."""
     return html.Div(
         [
             dcc.Checklist(["also circuits that a running job uses"], [], id="force"),
@@ -188,11 +188,11 @@ def _action_panel() -> Component:
     )
 
 
-# ---- what fills it ----
+# ---- callbacks ----
 
 
 def _fill(app: dash.Dash, parts_at: Callable[[str, Choice], Parts]) -> None:
-    """Fill the page at every tick of its clock, which stands still where nothing changes any more."""
+    """Fill the page at every tick of its clock, which stops on pages that no longer change."""
     names = tuple(SECTIONS)
     outputs = [Output(name, "figure" if name == "timeline" else "children") for name in names]
     outputs += [Output(f"section-{name}", "hidden") for name in names if name != "head"]
@@ -217,12 +217,14 @@ def _fill(app: dash.Dash, parts_at: Callable[[str, Choice], Parts]) -> None:
 
 
 def pause_s(cost_s: float) -> int:
-    """Return how long a browser waits until it asks again, by what answering took of the processor."""
+    """Return the seconds until a browser's next request, from the processor time of the last answer."""
     return max(LEAST_S, min(MOST_S, math.ceil(cost_s * _IN_ALL / SHARE)))
 
 
 def filled(now: Parts, marks: Mapping[str, str], path: str) -> list[Any]:
-    """Return a value for each output: of what the browser has already, by its mark, nothing is sent again."""
+    """Return a value for each output; content that the browser already has, by its mark, is not
+    sent again.
+    """
     known = {name: part.mark for name, part in now.items()} | {"path": path}
     seen = marks if marks.get("path") == path else {}
     values: list[Any] = [
@@ -235,7 +237,7 @@ def filled(now: Parts, marks: Mapping[str, str], path: str) -> list[Any]:
 
 
 def _act(app: dash.Dash, access: Access, actions: PageActions) -> None:
-    """Do what the buttons say, for somebody with the token."""
+    """Register the actions of the buttons, for users with the token."""
 
     def token_of(fragment: str | None) -> str:
         return (fragment or "").removeprefix("#token=")

@@ -1,4 +1,4 @@
-"""The view of a record: what a command left, in the places where the page shows what lives."""
+"""The view of a record: what a command left, in the same places of the page as a live testbed's data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from testbed.webpage.view import (
 
 
 def of_record(record: Record, number: int | None = None) -> View:
-    """Return what is shown of a record: its run of that number, without one the last that left a result."""
+    """Return the view of a record: of the run with this number, or else of the last one with a result."""
     run = _chosen(record.runs, number)
     result = outcome_of(record, run) if run else None
     topology = _topology(record)
@@ -94,8 +94,8 @@ def _facts(record: Record, run: Run | None) -> Iterable[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class _Ran:
-    """A job of a result: what is shown of it, its workers' hosts and its server's, the way that its gradients
-    were summed, and, of a queued one, when it ran, in s since its session's first slot.
+    """A job of a result: its line, the hosts of its workers and server, how its gradients were summed, and
+    for a queued one when it ran, in s since its session's first slot.
     """
 
     line: JobLine
@@ -107,13 +107,13 @@ class _Ran:
 
     @classmethod
     def alone(cls, job: RunResult) -> Self:
-        """Return the job of `testbed run`."""
+        """Make the job of `testbed run`."""
         line = _line(job, job.hosts, job.sync, job.script, job)
         return cls(line, _with_server(job.hosts, job.ps_host), job.sync, bool(job.failure))
 
     @classmethod
     def queued(cls, job: QueuedRun) -> Self:
-        """Return a job of `testbed submit`, which may have come to no result of its own."""
+        """Make a job of `testbed submit`, which may have no result of its own."""
         run, way = job.run, job.mode or ""
         line = _line(job, job.hosts, run.sync if run else way, run.script if run else job.name, run)
         hosts = _with_server(job.hosts, job.ps_host)
@@ -146,14 +146,14 @@ def _with_server(hosts: tuple[str, ...], ps_host: str | None) -> tuple[str, ...]
 
 
 def _jobs(result: Outcome | None) -> tuple[_Ran, ...]:
-    """Return the jobs of a result: that of `run`, which is one itself, or those of `submit`."""
+    """Return the jobs of a result: `run`'s single one, or those of `submit`."""
     if isinstance(result, SubmissionResult):
         return tuple(_Ran.queued(job) for job in result.jobs)
     return (_Ran.alone(result),) if isinstance(result, RunResult) else ()
 
 
 def _holders(jobs: Iterable[_Ran]) -> dict[str, int]:
-    """Return the job that each host was a worker's or the server's of; the last one of several."""
+    """Return the job that last had a worker or server on each host."""
     return {host: job.line.number for job in jobs for host in job.hosts}
 
 
@@ -172,7 +172,7 @@ def _unit(unit: UnitSpec, holders: Mapping[str, int]) -> ShownUnit:
 
 
 def _links(result: RunResult) -> Iterable[ShownLink]:
-    """Yield the links with what they carried, over the time in which any carried something."""
+    """Yield the links with their traffic, over the time in which any link carried some."""
     seconds = result.telemetry.traffic_s
     used = {link.name: link.utilisation.median for link in result.telemetry.links}
     for link in result.links:
@@ -184,13 +184,13 @@ def _links(result: RunResult) -> Iterable[ShownLink]:
 
 
 def _circuits(lit: frozenset[tuple[str, str]], changes: Iterable[LitChange]) -> tuple[ShownCircuit, ...]:
-    """Return the circuits that there were at the end."""
+    """Return the circuits at the end."""
     for change in changes:
         lit = (lit - change.removed) | change.added
     return tuple(ShownCircuit(*ports, False, ()) for ports in sorted(lit))
 
 
-# ---- what happened ----
+# ---- events ----
 
 
 def _happenings(run: Run | None, events: Iterable[ReconfigurationEvent]) -> list[Happening]:
@@ -223,7 +223,7 @@ def _spans(
 
 
 def _job_span(job: _Ran, began: float, now: float, is_queued: bool) -> JobSpan:
-    """Return when a job ran: one of `run` from its processes' start to their end, by the record's clock."""
+    """Return the span of a job; of `run` from its processes' start to their end, by the record's clock."""
     number, has_failed = job.line.number, job.has_failed
     name = f"job {number} {job.way}".rstrip()
     if not is_queued:

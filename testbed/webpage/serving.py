@@ -1,5 +1,5 @@
-"""The server of the page: loopback alone, what access refuses is refused, and no request is asked of anybody
-else. It waits in the kernel while nobody looks.
+"""The server of the page: on loopback only; requests that access refuses are refused before the testbed is
+queried. It sleeps while no viewer is connected.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from testbed.webpage.actions import PageActions
 from testbed.webpage.connections import LOOPBACK, NOT_KNOWN, require_owners, uid_of
 from testbed.webpage.source import PageSource
 
-WAKES_S = 3600.0  # to see whether it is to end, which a signal says at once
-ASKS_S = 5.0  # within which a connection says what it asks for
-ANSWERED_S = 120.0  # for its body, and for each part of the answer to go out: some look over a slow line
-MOST_OWN = 64  # connections at a time
+WAKES_S = 3600.0  # interval of checks whether to end; a signal ends it at once
+ASKS_S = 5.0  # time for a connection to send its request
+ANSWERED_S = 120.0  # for its body, and for sending each part of the answer: some viewers have slow lines
+MOST_OWN = 64  # simultaneous connections
 MOST_OF_OTHERS = 8
 ASSETS = Path(__file__).parent / "assets"
 
 
 class PageHandler(WSGIRequestHandler):
-    """Requests are not written to the terminal, nor those that never came; errors are."""
+    """Writes errors to the terminal, but neither requests nor time-outs of requests."""
 
     timeout = ASKS_S
 
@@ -50,8 +50,8 @@ class PageHandler(WSGIRequestHandler):
 
 
 class PageServer(ThreadedWSGIServer):
-    """A server with a thread for each connection, and so many at a time: others on this machine, whom it has
-    metrics for, have few places, and take none of those that its user has.
+    """A server with a thread for each connection, and a limited number of connections. Other users of this
+    machine, who may read the metrics, have a few connections of their own, and use none of its user's.
     """
 
     def __init__(self, port: int, descriptor: int) -> None:
@@ -61,7 +61,7 @@ class PageServer(ThreadedWSGIServer):
         self._held: dict[Any, bool] = {}  # connection -> whether it is its own user's
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Return whether there is a place for a connection; it is closed at once if there is none."""
+        """Return whether a connection is within the limit; otherwise it is closed at once."""
         is_own = _asker(client_address[1], self.port) in self._own
         with self._lock:
             has_place = list(self._held.values()).count(is_own) < (MOST_OWN if is_own else MOST_OF_OTHERS)
@@ -76,7 +76,7 @@ class PageServer(ThreadedWSGIServer):
 
 
 def serve(runtime: Runtime, store: Store | None, port: int, ready: Callable[[Access], None]) -> None:
-    """Serve until interrupted. `ready` hears port and token. RequestError for a port that is taken."""
+    """Serve until interrupted. `ready` is called with the port and token. RequestError for a port in use."""
     server = listening(port)
     access = Access(server.port, lookers(os.geteuid()))
     source = PageSource(runtime)
@@ -92,12 +92,12 @@ def serve(runtime: Runtime, store: Store | None, port: int, ready: Callable[[Acc
 
 
 def listening(port: int) -> PageServer:
-    """Return a server that listens on loopback, 0: on any port that is free. RequestError for a port that is
-    taken, HostError for a kernel that does not say who connects.
+    """Return a server that listens on loopback (port 0: any free port). RequestError for a port in use,
+    HostError if the kernel does not report connections' owners.
     """
     require_owners()
     try:
-        taken = socket.create_server((LOOPBACK, port))  # werkzeug's own says more than a line
+        taken = socket.create_server((LOOPBACK, port))  # werkzeug's own error has more than a line
     except OSError as error:
         raise RequestError(f"--port {port}: {os.strerror(error.errno or 0)}") from error
     with taken:  # the server has a descriptor of its own
@@ -106,7 +106,9 @@ def listening(port: int) -> PageServer:
 
 
 def guard(server: Flask, access: Access, hashes: Callable[[], Sequence[str]], source: PageSource) -> None:
-    """Refuse what access refuses, and add metrics, and the headers by which browsers hold to the rules."""
+    """Refuse the requests that access refuses; add metrics, and the headers that enforce the rules in
+    browsers.
+    """
 
     @server.before_request
     def check() -> Response | None:
@@ -139,5 +141,5 @@ def guard(server: Flask, access: Access, hashes: Callable[[], Sequence[str]], so
 def _asker(peer_port: int, port: int) -> int:
     try:
         return uid_of(peer_port, port)
-    except OSError:  # no descriptor is left, or the kernel does not answer
+    except OSError:  # no free descriptor, or no answer of the kernel
         return NOT_KNOWN

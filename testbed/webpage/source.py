@@ -1,7 +1,7 @@
-"""The source of the page: what a testbed answers, asked when somebody looks and not before.
+"""The source of the page's data: a testbed's answers, queried only when a viewer asks.
 
-Viewers who look within FRESH_S of each other are shown the same answers. Thread-safe: every viewer's request
-has a thread of its own.
+Viewers who ask within FRESH_S of each other get the same answers. Thread-safe: each viewer's request has a
+thread.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from testbed.messages.status import LivingStatus, Status
 from testbed.messages.verdict import JobVerdict
 
 FRESH_S = 1.0
-MOST_APART_S = 30.0  # what a link carried is not told of a longer time
+MOST_APART_S = 30.0  # links' rates are not computed over longer times
 MOST_CHANGES = 2000
 DARK_TIMES_S = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-"""The upper ends of the histogram's buckets of dark times; a last one has those above."""
+"""The upper bounds of the histogram's buckets of dark times; a last bucket has longer ones."""
 _ANSWER_S = 10.0
 
 Answer = dict[str, Any]
@@ -38,7 +38,7 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LinkFlow:
-    """The traffic of a link between two answers: bytes a second each way, from its host or port and to it."""
+    """The traffic of a link between two answers, in bytes per second: from its host or port, and to it."""
 
     up_bytes_s: float
     down_bytes_s: float
@@ -46,7 +46,7 @@ class LinkFlow:
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over the life of a testbed, as far as its journal and history reach back."""
+    """Sums over a testbed's life, as far as its journal and history reach back."""
 
     dark_counts: list[int] = field(default_factory=lambda: [0] * (len(DARK_TIMES_S) + 1))
     dark_s: float = 0.0
@@ -66,8 +66,8 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The answers of one moment. `status` is None where no testbed answers; `why` says why. `running` has by
-    number what the journal says of jobs that run.
+    """The answers of one moment. `status` is None if no testbed answers; then `why` says why. `running` has
+    the journal's entries on running jobs, by number.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Answers:
 
 
 class PageSource:
-    """The answers of one testbed, by its name: whichever runs under it now."""
+    """The answers of the testbed with this name, whichever process runs under it."""
 
     def __init__(
         self,
@@ -98,8 +98,8 @@ class PageSource:
         self._forget(None)
 
     def look(self) -> Answers:
-        """Return what the testbed says now, or said within FRESH_S. However long it took to say so, those who
-        waited share it.
+        """Return the testbed's current answers, or those from within FRESH_S. Concurrent callers wait and
+        share one query.
         """
         with self._lock:
             now = self._clock()
@@ -109,7 +109,7 @@ class PageSource:
             return self._look
 
     def _forget(self, pid: int | None) -> None:
-        """Begin anew, with the testbed of that main process."""
+        """Reset, for the testbed with this main process."""
         self._pid = pid
         self._before: Status | None = None
         self._entries: deque[JournalEntry] = deque(maxlen=MOST_CHANGES)
@@ -142,12 +142,12 @@ class PageSource:
         )
 
     def _read_on(self) -> dict[int, RunningJob]:
-        """Read what is new in the journal and the history; return what the daemon says of running jobs."""
+        """Read new entries of the journal and the history; return the daemon's data on running jobs."""
         last = self._entries[-1].number if self._entries else 0
         try:
             answer = self._call(self._runtime.socket, "journal", timeout_s=_ANSWER_S, after=last)
             journal: JournalAnswer = lines(decode(JournalAnswer, answer, "journal"))
-        except TestbedError:  # it ends, or its version has another journal
+        except TestbedError:  # the testbed ends, or its version has another journal format
             return {}
         for entry in journal.entries:
             self._entries.append(entry)
@@ -159,18 +159,18 @@ class PageSource:
             changes: tuple[ReconfigurationEvent, ...] = lines(
                 decode(tuple[ReconfigurationEvent, ...], answer, "history")
             )
-        except TestbedError:  # the controller is away, and `status` says so
+        except TestbedError:  # the controller is not running, as `status` reports
             changes = ()
         for change in changes:
             self._changes.append(change)
-            if change.measured_ms is not None:  # else no port was lit anew
+            if change.measured_ms is not None:  # otherwise no port was lit anew
                 dark_s = change.measured_ms / 1e3
                 self._totals.dark_counts[bisect_left(DARK_TIMES_S, dark_s)] += 1
                 self._totals.dark_s += dark_s
         return {job.id: job for job in journal.running}
 
     def _crossings(self) -> dict[str, CrossedFrames]:
-        """Return the frames that came to each optical port; none while the controller is away."""
+        """Return the frames that arrived at each optical port; none while the controller is not running."""
         try:
             answer = self._call(self._runtime.controller_socket, "crossings", timeout_s=_ANSWER_S)
             return decode(dict[str, CrossedFrames], answer, "crossings")
@@ -179,7 +179,7 @@ class PageSource:
 
 
 def flows(before: Status | None, now: Status) -> dict[str, LinkFlow]:
-    """Return what each link carried between two answers of one testbed; nothing where they are too far apart.
+    """Compute each link's traffic between two answers of one testbed; nothing if they are too far apart.
     Pure.
     """
     if before is None:
@@ -199,10 +199,10 @@ def flows(before: Status | None, now: Status) -> dict[str, LinkFlow]:
 
 
 def outcome(failure: str | None) -> str:
-    """Return how a job ended, in a word."""
+    """Return how a job ended, in one word."""
     return "failed" if failure else "done"
 
 
 def trust(verdict: JobVerdict | None) -> str:
-    """Return in a word what a verdict came to; None of a job without a result."""
+    """Return a verdict in one word; `none` without a result."""
     return {True: "yes", False: "no", None: "none"}[verdict.trustworthy if verdict else None]

@@ -1,4 +1,4 @@
-"""The spans of time in which jobs ran and circuits were lit, and which jobs used these. Pure."""
+"""Compute the time spans in which jobs ran and circuits were lit, and which jobs used these. Pure."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from testbed.ocs.using import used
 from testbed.topology.units import unit_named
 
 Ports = tuple[str, str]
-Names = tuple[str, str]  # of two units
+Names = tuple[str, str]  # names of two units
 Running = tuple[int, float, float, tuple[Names, ...]]  # a job's number, begin, end and pairs
 NOT_OVER = math.inf
-OF_A_PIECE = 32  # changes, by their numbers
-PIECES_KEPT = 128  # those of a testbed's 2,000 changes, and a record's
+OF_A_PIECE = 32  # changes per cached piece, by their numbers
+PIECES_KEPT = 128  # enough for a testbed's 2,000 changes and a record's
 
 
 @dataclass(frozen=True, slots=True)
 class LitChange:
-    """A reconfiguration: the circuits that went and those that came, and from when to when these were dark,
-    in seconds since 1970.
+    """A reconfiguration: the cleared and the new circuits, and from when to when the new ones were dark, in
+    seconds since 1970.
     """
 
     number: int
@@ -36,14 +36,14 @@ class LitChange:
 
     @classmethod
     def of(cls, event: ReconfigurationEvent) -> Self:
-        """Return the change that an event of the controller's history is."""
+        """Convert an event of the controller's history."""
         at, dark_s = float(event.time), (event.measured_ms or 0.0) / 1e3
         return cls(event.id, at, at + dark_s, ports_in(event.removed), ports_in(event.added))
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpan:
-    """A job from its begin to its end. Times are seconds since 1970."""
+    """A job from begin to end. Times are seconds since 1970."""
 
     number: int
     name: str
@@ -55,7 +55,7 @@ class JobSpan:
 
 @dataclass(frozen=True, slots=True)
 class CircuitSpan:
-    """A stretch in which a circuit was dark, or lit and used by the same jobs."""
+    """A stretch of time in which a circuit was dark, or lit and used by the same jobs."""
 
     name: str
     began: float
@@ -66,7 +66,7 @@ class CircuitSpan:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """The spans that are drawn over time, from `began` on. What is not over ends `now`."""
+    """The spans drawn over time, from `began` on. Unfinished ones end `now`."""
 
     jobs: tuple[JobSpan, ...] = ()
     circuits: tuple[CircuitSpan, ...] = ()
@@ -75,18 +75,18 @@ class Spans:
 
 
 def ports_in(circuits: Iterable[Sequence[str]]) -> frozenset[Ports]:
-    """Return circuits as pairs of ports."""
+    """Convert circuits to pairs of ports."""
     return frozenset((a, b) for a, b in circuits)
 
 
 def lit_before(lit: frozenset[Ports], changes: Sequence[LitChange]) -> frozenset[Ports]:
-    """Return the circuits that there were before these changes, of those that there are after them."""
+    """Return the circuits before these changes, given those after them."""
     for change in reversed(changes):
         lit = (lit - change.added) | change.removed
     return lit
 
 
-@lru_cache(4)  # the same again while nothing happens
+@lru_cache(4)  # unchanged between events
 def circuit_spans(
     first: frozenset[Ports],
     changes: tuple[LitChange, ...],
@@ -95,8 +95,8 @@ def circuit_spans(
     began: float,
     has_core: bool = False,
 ) -> tuple[CircuitSpan, ...]:
-    """Return the spans of all circuits from `began` on, when there were the `first` ones. Which jobs use
-    which is what `status` would have said then, with an electrical core or without.
+    """Return the spans of all circuits from `began` on, when the circuits were `first`. The jobs that use a
+    circuit are those that `status` would have reported then, with or without an electrical core.
     """
     spans: list[CircuitSpan] = []
     pieces = [tuple(piece) for _, piece in itertools.groupby(changes, lambda each: each.number // OF_A_PIECE)]
@@ -124,8 +124,8 @@ def _piece(
     ended: float,
     has_core: bool,
 ) -> tuple[tuple[CircuitSpan, ...], frozenset[Ports], frozenset[tuple[Ports, float]]]:
-    """Return the spans of all circuits between two moments, and the circuits that there are then, with until
-    when those are dark that are. A piece that is over does not change, and so is made once.
+    """Return the spans of all circuits between two times, the circuits at the end, and until when the dark
+    ones among them are dark. A piece in the past never changes, so it is cached.
     """
     times = [at for _, at in dark] + [at for _, begin, end, _ in jobs for at in (begin, end)]
     times += [at for change in changes for at in (change.at, change.lit_at)]
@@ -142,7 +142,7 @@ def _piece(
             CircuitSpan("-".join(ports), start, end, users.get(ports, ()), ports in until)
             for ports in sorted(lit)
         ]
-    for change in reversed(waiting):  # at the very end, or by a clock that was set back
+    for change in reversed(waiting):  # changes at the very end, or after the clock was set back
         lit, until = _after(change, lit, until)
     return tuple(_joined(spans)), lit, frozenset(until.items())
 
@@ -150,13 +150,13 @@ def _piece(
 def _after(
     change: LitChange, lit: frozenset[Ports], dark: Mapping[Ports, float]
 ) -> tuple[frozenset[Ports], dict[Ports, float]]:
-    """Return the circuits after a change, and until when those are dark that are."""
+    """Return the circuits after a change, and until when the dark ones are dark."""
     kept = {ports: until for ports, until in dark.items() if ports not in change.removed}
     return (lit - change.removed) | change.added, kept | dict.fromkeys(change.added, change.lit_at)
 
 
 def _joined(spans: Iterable[CircuitSpan]) -> Iterator[CircuitSpan]:
-    """Yield the spans with those of a circuit made one that follow each other and are alike."""
+    """Yield the spans, with consecutive equal spans of a circuit merged."""
     last: dict[str, CircuitSpan] = {}
     for span in spans:
         before = last.get(span.name)
@@ -176,7 +176,7 @@ def _users(
     running: tuple[tuple[int, tuple[Names, ...]], ...],
     has_core: bool,
 ) -> Mapping[Ports, tuple[int, ...]]:
-    """Return by circuit the jobs that use it."""
+    """Return the jobs that use each circuit."""
     pairs = {job: [(unit_named(a), unit_named(b)) for a, b in of_it] for job, of_it in running}
     numbers = [unit_named(name) for name in units]
     taken = used([circuit(*ports) for ports in lit], numbers, pairs, has_core)

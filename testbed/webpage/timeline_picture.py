@@ -1,5 +1,5 @@
 """The picture of jobs over circuits in time, as a Plotly figure: a row for each job and each circuit, which
-can be dragged back to what was. Pure.
+can be dragged back in time. Pure.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from testbed.webpage import colours
 from testbed.webpage.spans import Spans
 
 MOST_JOBS, MOST_CIRCUITS = 24, 40  # rows
-SHOWN_S = 300.0  # until somebody chooses
+SHOWN_S = 300.0  # by default
 _NEAR_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar in a row, with its colour and what is said of it. Times are seconds since 1970."""
+    """A bar in a row, with its colour and hover text. Times are seconds since 1970."""
 
     row: str
     began: float
@@ -30,7 +30,7 @@ class Bar:
 
 
 def rows(spans: Spans) -> list[str]:
-    """Return the rows from the top: the newest jobs, then the circuits that have been, by their ports."""
+    """Return the rows from the top: the newest jobs, then the most recent circuits, sorted by name."""
     jobs = [job.name for job in sorted(spans.jobs, key=lambda job: job.number)][-MOST_JOBS:]
     newest = sorted(spans.circuits, key=lambda span: span.ended, reverse=True)
     circuits = list(dict.fromkeys(span.name for span in newest))[:MOST_CIRCUITS]
@@ -38,7 +38,7 @@ def rows(spans: Spans) -> list[str]:
 
 
 def bars(spans: Spans) -> Iterator[Bar]:
-    """Yield the bars, those of dark times last, so that they lie above the others."""
+    """Yield the bars; those of dark times last, so that they are drawn above the others."""
     known = set(rows(spans))
     for job in spans.jobs:
         if job.name in known:
@@ -60,15 +60,15 @@ def bars(spans: Spans) -> Iterator[Bar]:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The stretch of time that is shown, in seconds since 1970."""
+    """The displayed stretch of time, in seconds since 1970."""
 
     began: float
     ended: float
 
     @classmethod
     def chosen(cls, spans: Spans, choice: Mapping[str, Any] | None) -> Self:
-        """Return what is to be shown, by what somebody chose with the mouse (`choice_of`): nothing yet, the
-        whole, what was dragged here, or so many seconds up to now, which go on with the time.
+        """Return the stretch to display, by the user's choice with the mouse (`choice_of`): the default,
+        everything, a dragged range, or a range that ends now and moves with time.
         """
         if not choice:
             return cls(max(spans.began, spans.now - SHOWN_S), spans.now)
@@ -79,8 +79,8 @@ class Stretch:
 
 
 def choice_of(event: Mapping[str, Any], now: float) -> dict[str, Any] | None:
-    """Return what somebody chose with the mouse, by Plotly's event; None for one that is about something
-    else. `now` is the moment that the picture ended at.
+    """Return the user's choice with the mouse from Plotly's event; None for an unrelated event. `now` is the
+    end of the displayed picture.
     """
     if event.get("xaxis.autorange"):
         return {"whole": True}
@@ -91,15 +91,15 @@ def choice_of(event: Mapping[str, Any], now: float) -> dict[str, Any] | None:
 
 
 def moment(text: str) -> float:
-    """The inverse of `stamp`."""
+    """Invert `stamp`."""
     return datetime.fromisoformat(text).timestamp()
 
 
 def figure(spans: Spans, shown: Stretch) -> dict[str, Any]:
-    """Return the figure. A drag moves it, a wheel zooms, two clicks show the whole."""
+    """Return the figure. Dragging moves it, the wheel zooms, a double click shows everything."""
     names, drawn = rows(spans), list(bars(spans))
     dark = colours.DARK
-    edges = [2 if bar.colour == dark else 0 for bar in drawn]  # points, so that a millisecond is seen
+    edges = [2 if bar.colour == dark else 0 for bar in drawn]  # pixels, so that a millisecond is visible
     return {
         "data": [
             {
@@ -154,7 +154,7 @@ def figure(spans: Spans, shown: Stretch) -> dict[str, Any]:
 
 
 def stamp(at: float) -> str:
-    """Return a moment by the local clock, as Plotly reads it."""
+    """Format a time by the local clock, for Plotly."""
     return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))}.{int(at * 1e3) % 1000:03}"
 
 

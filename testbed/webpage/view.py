@@ -1,4 +1,4 @@
-"""The view: all that the page shows, as data, whether of a testbed that runs or of a record. Pure."""
+"""The view: everything that the page shows, as data, of a running testbed or of a record. Pure."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from testbed.webpage.spans import (
     ports_in,
 )
 
-MOST_ENDED = 30  # jobs that are over, in the table of jobs
+MOST_ENDED = 30  # ended jobs in the table of jobs
 MOST_HAPPENINGS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class ShownHost:
-    """A host, the switch that it is at, and the job that holds it."""
+    """A host, its switch, and the job that holds it."""
 
     name: str
     switch: str
@@ -47,7 +47,7 @@ class ShownHost:
 
 @dataclass(frozen=True, slots=True)
 class ShownUnit:
-    """A rack, or a pod of `racks`, by the names of their switches; its hosts and optical ports."""
+    """A rack, or a pod of `racks` (the names of their switches); its hosts and optical ports."""
 
     name: str
     what: str
@@ -58,8 +58,8 @@ class ShownUnit:
 
 @dataclass(frozen=True, slots=True)
 class ShownLink:
-    """A link, by the name of its host, rack or optical port. `share` is how much of its rate its busier
-    direction carried, None where that is not known or it has no rate.
+    """A link, by the name of its host, rack or optical port. `share` is the utilisation of its busier
+    direction; None if that is unknown or the link has no rate.
     """
 
     name: str
@@ -91,8 +91,8 @@ class ShownCircuit:
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """A job that runs, or is over. `trustworthy` is what the verdict says by now, `badge` in a word or two;
-    `ratio` is the measured time of a round over its bound, where the job has ended and has one.
+    """A running or ended job. `trustworthy` is the verdict so far, `badge` the verdict in a word or two;
+    `ratio` is a round's measured time over its bound, for an ended job with a bound.
     """
 
     number: int
@@ -126,7 +126,7 @@ class ShownQueued:
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """A line of what happened when, in seconds since 1970."""
+    """A line about an event, with its time in seconds since 1970."""
 
     at: float
     text: str
@@ -134,7 +134,7 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All that is shown. `attention` are lines on what is wrong, `facts` what is said of the whole."""
+    """Everything shown. `attention` has the warnings, `facts` the general facts."""
 
     title: str
     attention: tuple[str, ...]
@@ -152,7 +152,7 @@ class View:
 
 
 def of_look(look: Answers) -> View:
-    """Return what is shown of a testbed that was looked at."""
+    """Return the view of a running testbed."""
     if look.status is None:
         return View(f"testbed {look.name}", (look.why,), ())
     said = look.status
@@ -229,7 +229,7 @@ def _unit(unit: UnitStatus, hosts: Iterable[HostStatus]) -> ShownUnit:
 
 
 def switch_of(host: str) -> str:
-    """Return the switch that a host is at, by their names: u1h2 is at u1, u1r1h2 at u1r1."""
+    """Return a host's switch, by name: u1h2 is at u1, u1r1h2 at u1r1."""
     return host.rpartition("h")[0]
 
 
@@ -286,8 +286,8 @@ def _ended(look: Answers) -> list[JobLine]:
 
 
 def ended_job(job: EndedJob, state: str) -> JobLine:
-    """Return what is shown of a job that is over, by what the journal keeps of it. Without a result its
-    failure stands in the verdict's place.
+    """Return the line of an ended job from the journal. Without a result, its failure replaces the
+    verdict.
     """
     verdict, failure = job.verdict, job.failure
     return JobLine(
@@ -308,7 +308,7 @@ def ended_job(job: EndedJob, state: str) -> JobLine:
 
 
 def badge(verdict: JobVerdict | None, failure: str | None = None) -> str:
-    """Return what became of a job in a word or two: that it failed, or its verdict with the first reason."""
+    """Describe a job's outcome in a word or two: failed, or its verdict with the first reason."""
     if failure:
         return "failed"
     if verdict is None or verdict.trustworthy is None:
@@ -320,18 +320,18 @@ def badge(verdict: JobVerdict | None, failure: str | None = None) -> str:
 
 
 def remarks(failure: str | None, notes: Iterable[str], verdict: JobVerdict | None) -> tuple[str, ...]:
-    """Return what a reader of a job's result must know, each line once."""
+    """Return what a reader of a job's result must know, without duplicate lines."""
     of_verdict = [note.text for note in verdict.notes] if verdict else []
     return tuple(dict.fromkeys([*([failure] if failure else []), *notes, *of_verdict]))
 
 
 def hosts_text(hosts: Iterable[str], ps_host: str | None) -> str:
-    """Return a job's hosts, and its server's."""
+    """Return the names of a job's hosts and of its server's host."""
     return " ".join(hosts) + (f", ps on {ps_host}" if ps_host else "")
 
 
 def progress_text(summed_bytes: int) -> str:
-    """Return how much every worker has its sums of."""
+    """Describe how many bytes every worker has the sums of."""
     for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if summed_bytes >= size:
             return f"{summed_bytes / size:.3g} {unit} summed"
@@ -352,18 +352,18 @@ def _queued(job: QueuedStatus) -> ShownQueued:
     )
 
 
-# ---- what happened ----
+# ---- events ----
 
 
 def happenings(entries: Iterable[JournalEntry], changes: Iterable[ReconfigurationEvent]) -> list[Happening]:
-    """Return the newest of a journal's entries and of reconfigurations, the newest first."""
+    """Return the newest of a journal's entries and of reconfigurations, newest first."""
     lines = [Happening(entry.time, entry.text) for entry in entries]
     lines += [Happening(change.time, change_text(change)) for change in changes]
     return sorted(lines, key=lambda line: line.at, reverse=True)[:MOST_HAPPENINGS]
 
 
 def change_text(change: ReconfigurationEvent) -> str:
-    """Return a reconfiguration in words."""
+    """Describe a reconfiguration."""
     parts = [
         f"{word} {', '.join(f'{a}-{b}' for a, b in circuits)}"
         for word, circuits in (("removed", change.removed), ("added", change.added))

@@ -1,3 +1,3 @@
-"""The wire format: stated once in `spec`, everything else derived from it. Imports nothing above
+"""The wire format: `spec` states it once, everything else derives from it. Of the project, imports only
 `testbed.errors`.
 """

@@ -1,9 +1,9 @@
-"""The calls of a job: which collectives each worker's script has asked for of late, and which it waits for.
+"""The calls of a job: the collectives that each worker's script recently asked for, and the one it waits for.
 
-Behind the records of the job board (testbed/jobs/board.py) each worker has a table, which its compiled
-backend writes (workloads/native/calls.hpp) and which all others and the launcher read in place. A call has
-its place by its group and number, so that workers find each other's calls of the same number without a
-search. Pure: the layout, and what it says in words.
+Each worker has a table behind the records of the job board (testbed/jobs/board.py). Its compiled backend
+writes the table (workloads/native/calls.hpp); all other workers and the launcher read it in place. A call's
+index follows from its group and number, so workers find each other's calls of the same number without a
+search. Pure: the layout, and its texts.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from testbed.wire.records import Kind, Member, Record, members
 
 U8, U64 = Kind.U8, Kind.U64
 
-ENTRIES: Final = 64  # of a table: a power of two
+ENTRIES: Final = 64  # in a table: a power of two
 WHERE_BYTES: Final = 96
 INSIDE_BYTES: Final = 32
 MEETS_BYTES: Final = 192
-_MOST_RANGES = 6  # of ranks, in words
+_MOST_RANGES = 6  # ranges of ranks in a text
 _MOST_SIDES = 8
-MOST_ROWS: Final = 60_000  # of a timeline, which then ends: what it says is of the time until then
+MOST_ROWS: Final = 60_000  # in a timeline, which ends there: it covers the time until then
 
 
 class CollectiveKind(Choice):
-    """The kind of a collective, by torch's name in small letters."""
+    """The kind of a collective; torch's name in capitals."""
 
     ALL_REDUCE = 1
     BROADCAST = 2
@@ -44,7 +44,7 @@ class CollectiveKind(Choice):
 
 
 class Operation(Choice):
-    """The way in which values are reduced, numbered as c10d's ReduceOp, from 1; 0: they are not."""
+    """The reduction of values, numbered as c10d's ReduceOp, from 1; 0: none."""
 
     SUM = 1
     AVG = 2
@@ -58,7 +58,7 @@ class Operation(Choice):
 
 
 class Deed(Choice):
-    """A row of a timeline: the script's deed that it tells."""
+    """The script's action in a row of a timeline."""
 
     ASKED = 0
     WAITED = 1
@@ -119,7 +119,7 @@ TABLE = Record(
         *members(U64, "where_group", "where_number"),
         Member("where", U8, "the script's line that waits for it: UTF-8, ended by 0", WHERE_BYTES),
         Member("calls", U64, "CALL_ENTRIES calls", ENTRIES * len(CALL.members)),
-        # of the worker's watch (workloads/waiting.py), texts as above
+        # by the worker's watcher (workloads/waiting.py), texts as above
         Member("inside_ns", U64, "since when the script is in the function `inside`; 0: it is in none"),
         Member("inside", U8, "a function of torch.distributed", INSIDE_BYTES),
         Member("line", U8, "the script's present line", WHERE_BYTES),
@@ -132,7 +132,7 @@ RECORDS = (CALL, TABLE)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call, as a table has it."""
+    """A call, as in a table."""
 
     number: int
     group: int
@@ -145,7 +145,7 @@ class Call:
 
     @property
     def asks_for(self) -> tuple[int, int]:
-        """Return what all workers must agree on."""
+        """The part on which all workers must agree."""
         return self.what, self.elements
 
     def in_words(self) -> str:
@@ -166,7 +166,7 @@ class Call:
 
 
 def what(kind: CollectiveKind, operation: int = 0, type_: int | None = None, root: int | None = None) -> int:
-    """Return a call's `what`."""
+    """Encode a call's `what`."""
     parts = {
         "kind": int(kind),
         "operation": operation,
@@ -177,49 +177,51 @@ def what(kind: CollectiveKind, operation: int = 0, type_: int | None = None, roo
 
 
 def place(group: int, number: int) -> int:
-    """Return the place of a call in every worker's table, from 0."""
+    """Return the index of a call in every worker's table, from 0."""
     return (group + number) % ENTRIES
 
 
 class Tables:
-    """The tables of a job's workers, by rank, in memory that others write. What it says may be of any age,
-    and is whatever its writers put there: nothing is believed but its form.
+    """The tables of a job's workers, by rank, in memory written by others. Contents may be of any age, and
+    arbitrary: only their form is relied upon.
     """
 
     def __init__(self, memory: npt.NDArray[np.uint8]) -> None:
         self._tables = memory.view(TABLE.dtype())
 
     def call(self, rank: int, group: int, number: int) -> Call | None:
-        """Return a worker's call of this number; None where it has not asked for it, or long ago."""
+        """Return a worker's call of this number; None if the worker has not asked for it, or too long ago."""
         call = self._at(rank, place(group, number))
         return call if call is not None and (call.group, call.number) == (group, number) else None
 
     def last(self, rank: int) -> Call | None:
-        """Return what a worker asked for last."""
+        """Return a worker's latest call."""
         at = int(self._tables["last"][rank])
         return self._at(rank, at - 1) if 0 < at <= ENTRIES else None
 
     def awaited(self, rank: int) -> tuple[Call, int] | None:
-        """Return the call that a worker's script waits for, and since when; None where it waits for none."""
+        """Return the call that a worker's script waits for, and since when, in ns; None if it waits
+        for none.
+        """
         at, since_ns = (int(self._tables[name][rank]) for name in ("waits", "waits_ns"))
         call = self._at(rank, at - 1) if 0 < at <= ENTRIES else None
         return None if call is None else (call, since_ns)
 
     def doubt(self) -> tuple[int, int] | None:
-        """Return group and number of a call in which some worker found others to ask for something else."""
+        """Return group and number of a call in which a worker saw others ask for something else, or None."""
         for rank in np.flatnonzero(self._tables["doubt_number"]):
             return int(self._tables["doubt_group"][rank]), int(self._tables["doubt_number"][rank])
         return None
 
     def where(self, rank: int, call: Call) -> str:
-        """Return the script's line that waits for a call; empty where its worker has not said."""
+        """Return the script's line that waits for a call; "" if its worker has not written it."""
         table = self._tables[rank]
         if (int(table["where_group"]), int(table["where_number"])) != (call.group, call.number):
             return ""
         return self._text(rank, "where")
 
     def say_where(self, rank: int, call: Call, text: str) -> None:
-        """Write the line that `where` returns; only the worker itself does."""
+        """Write the line that `where` returns. Only for the worker itself."""
         table = self._tables[rank : rank + 1]
         table["where_number"] = 0
         self._say(rank, "where", text)
@@ -227,19 +229,21 @@ class Tables:
         table["where_number"] = call.number
 
     def line(self, rank: int) -> str:
-        """Return the line that a worker's script is at; empty where its worker has not said."""
+        """Return the current line of a worker's script; "" if its worker has not written it."""
         return self._text(rank, "line")
 
     def inside(self, rank: int) -> str:
-        """Return the function of torch.distributed that a worker's script is in; empty: it is in none."""
+        """Return the function of torch.distributed in which a worker's script is; "": none."""
         return self._text(rank, "inside") if self._tables["inside_ns"][rank] else ""
 
     def meets(self, rank: int) -> str:
-        """Return where a worker waits for its process group, and why there; empty where it waits for none."""
+        """Return where a worker waits for its process group, and why there; "" if it does not wait."""
         return self._text(rank, "meets")
 
     def say_at(self, rank: int, line: str, inside: str, inside_ns: int) -> None:
-        """Write what `line` and `inside` return; only the worker itself does. 0 ns: in no function."""
+        """Write what `line` and `inside` return. Only for the worker itself. `inside_ns` 0: in no
+        function.
+        """
         table = self._tables[rank : rank + 1]
         table["inside_ns"] = 0
         self._say(rank, "line", line)
@@ -247,7 +251,7 @@ class Tables:
         table["inside_ns"] = inside_ns
 
     def say_meets(self, rank: int, text: str) -> None:
-        """Write what `meets` returns; only the worker itself does."""
+        """Write what `meets` returns. Only for the worker itself."""
         self._say(rank, "meets", text)
 
     def waiting(self) -> frozenset[int]:
@@ -255,8 +259,8 @@ class Tables:
         return frozenset(map(int, np.flatnonzero(self._tables["waits"])))
 
     def pulse(self, running: npt.NDArray[np.bool_], waiting: npt.NDArray[np.bool_]) -> tuple[bytes, bool]:
-        """Return what changes whenever one of the running workers goes on, and whether any of them waits. Of
-        those who are known to be waiting it does not matter in which function.
+        """Return bytes that change whenever one of the running workers makes progress, and whether any of
+        them waits. For workers known to be waiting, a change of function does not count.
         """
         waits = (self._tables["waits"] != 0) & running
         inside_ns = np.where(waits | waiting | ~running, 0, self._tables["inside_ns"])
@@ -264,7 +268,7 @@ class Tables:
         return b"".join(part.tobytes() for part in parts), bool(inside_ns.any() or waits.any())
 
     def asked(self, ranks: Sequence[int], group: int, number: int) -> dict[int, Call]:
-        """Return the calls of this number, by rank, of those who have asked for it."""
+        """Return the calls of this number, by rank, of the workers that have asked for it."""
         calls = ((rank, self.call(rank, group, number)) for rank in ranks)
         return {rank: call for rank, call in calls if call is not None}
 
@@ -273,7 +277,7 @@ class Tables:
         return "".join(each if each.isprintable() else "?" for each in text)
 
     def _say(self, rank: int, name: str, text: str) -> None:
-        """Write the end of a text."""
+        """Write a text, shortened to its end."""
         room = self._tables[name].shape[1]
         line = text.encode(errors="replace")[-(room - 1) :].ljust(room, b"\0")
         self._tables[name][rank] = np.frombuffer(line, np.uint8)
@@ -285,9 +289,9 @@ class Tables:
 
 
 def disagreement(calls: Mapping[int, Call], where: Mapping[int, str]) -> str:
-    """Return the words on workers, by rank, that ask for different things in one place of their order:
-    `worker 0 asks for broadcast of 16 float32 (collective 9, val.py:14), worker 1 for barrier (...): they do
-    not ask for the same`. Workers that ask for the same are told together.
+    """Describe workers, by rank, that ask for different things at the same point: `worker 0 asks for
+    broadcast of 16 float32 (collective 9, val.py:14), worker 1 for barrier (...): they do not ask for the
+    same`. Workers with the same request are grouped.
     """
     sides: dict[tuple[tuple[int, int], str], list[int]] = {}
     for rank, call in sorted(calls.items()):
@@ -320,6 +324,6 @@ def workers_in_words(ranks: Iterable[int]) -> str:
 
 
 def sides_in_words(sides: Sequence[str]) -> str:
-    """Return the first sides in a row, and how many more there are."""
+    """Join the first sides, and say how many more there are."""
     others = len(sides) - _MOST_SIDES
     return ", ".join(sides[:_MOST_SIDES]) + (f", and so on ({others} more)" if others > 0 else "")

@@ -1,5 +1,5 @@
-"""The wire format in NumPy: structured types for whole windows of packets, and one packet's header as a data
-class.
+"""The wire format in NumPy: structured types for whole windows of packets, and a packet's header as a
+dataclass.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ _STRUCT = struct.Struct("!" + "".join({8: "B", 16: "H", 32: "I"}[field.bits] for
 
 
 def packet_dtype(lanes: int) -> np.dtype:
-    """A packet's UDP payload with so many lanes, which are `gradients`; `lanes` is the header's field."""
+    """Return the type of a packet's UDP payload with this many lanes: its field `gradients`; `lanes` is the
+    header's field.
+    """
     return np.dtype(
         [*((field.name, f">u{field.bytes}") for field in spec.HEADER), ("gradients", ">u4", (lanes,))]
     )
@@ -29,7 +31,7 @@ assert PACKET_DTYPE.itemsize == spec.PAYLOAD_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """One packet's header. Field meanings: `testbed.wire.spec.HEADER`."""
+    """A packet's header. `testbed.wire.spec.HEADER` has the fields' meanings."""
 
     op: int
     job: int
@@ -48,14 +50,12 @@ class Header:
     reserved: int = 0
 
     def pack(self) -> bytes:
-        """The header's bytes on the wire."""
+        """Encode the header for the wire."""
         return _STRUCT.pack(*(getattr(self, name) for name in _NAMES))
 
     @classmethod
     def unpack(cls, data: bytes) -> Header:
-        """Reads a header from the first bytes of a datagram. Raises ValueError if it is not one of this
-        format.
-        """
+        """Decode a header from the first bytes of a datagram. ValueError if it is not of this format."""
         if len(data) < _STRUCT.size:
             raise ValueError(f"{len(data)} bytes; a header has {_STRUCT.size}")
         values = dict(zip(_NAMES, _STRUCT.unpack_from(data), strict=True))

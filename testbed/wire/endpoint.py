@@ -1,5 +1,5 @@
-"""The numbers and records that a worker's Python (workloads/endpoint.py) and its compiled endpoint
-(workloads/native/) share.
+"""The numbers and records shared by a worker's Python (workloads/endpoint.py) and its compiled endpoint
+(workloads/native/).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ U32, U64 = Kind.U32, Kind.U64
 
 
 class Event(Choice):
-    """The answers of endpoint_run: how a vector ended, or why there is none."""
+    """The return values of endpoint_run: how a vector ended, or why there is none."""
 
     IDLE = 0, "nothing is left to do"
     DONE = 1, "a vector is summed"
@@ -26,7 +26,7 @@ class Event(Choice):
 
 
 class Vector(Choice):
-    """The kinds of vector, and what becomes of the part that is a worker's own."""
+    """The kinds of vector, and the treatment of the worker's own part."""
 
     FLOATS = 0, "summed with a scale; the worker takes its part of the sum"
     LANES = 1, "summed as they are"
@@ -103,7 +103,7 @@ COUNTERS = Record(
 
 RECORDS = (WAY, SETTINGS, COUNTERS)
 
-# Of a vector's length in a vote (workloads/quantiser.py).
+# A checksum of a vector's length, in a vote (workloads/quantiser.py).
 CHECK_FACTOR = 0x9E3779B97F4A7C15
 CHECK_SHIFT = 38  # leaves 26 bits: 64 workers' checks have a sum below 2**32
 

@@ -1,4 +1,4 @@
-"""The messages between the daemon and the process that workers are forks of (testbed/emulation/template.py,
+"""The messages between the daemon and the template process of forked workers (testbed/emulation/template.py,
 workloads/template.py). Pure.
 """
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ForkRequest:
-    """A request for a new fork, or with `wait` for the exit code of the fork of that number, which ended."""
+    """A request for a new fork; or, with `wait`, for the exit code of the ended fork with this number."""
 
     wait: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ForkReply:
-    """The number of a new fork, or why the kernel `refused` it; or the exit `code` that was asked for."""
+    """The number of a new fork, or why the kernel `refused` it; or the requested exit `code`."""
 
     pid: int | None = None
     refused: str | None = None
@@ -26,8 +26,8 @@ class ForkReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkedWorker:
-    """The worker that a fork becomes: its words and environment, its working folder, its user, and the
-    numbers that its descriptors get.
+    """The worker that a fork becomes: its command line, environment, working folder, user, and descriptor
+    numbers.
     """
 
     argv: tuple[str, ...]

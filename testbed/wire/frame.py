@@ -1,4 +1,4 @@
-"""A gradient packet as a whole Ethernet frame, checksums included. Pure; header and lanes are `codec`'s."""
+"""A gradient packet as a whole Ethernet frame, checksums included. Pure; `codec` encodes header and lanes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ NO_LANES: npt.NDArray[np.uint32] = np.zeros(0, np.uint32)
 
 
 class CorruptError(ValueError):
-    """A UDP checksum that is zero or wrong."""
+    """The UDP checksum is zero or wrong."""
 
 
 def checksum(data: bytes) -> int:
-    """The Internet checksum (RFC 1071) of whole bytes."""
+    """Compute the Internet checksum (RFC 1071) of whole bytes."""
     words = np.frombuffer(data + b"\0" if len(data) % 2 else data, ">u2")
     total = int(words.sum(dtype=np.uint64))
     while total >> 16:
@@ -34,14 +34,14 @@ def checksum(data: bytes) -> int:
 
 
 def udp_checksum(source: bytes, destination: bytes, datagram: bytes) -> int:
-    """Return the checksum of a datagram whose own field holds zero; never 0, which would say that there is
+    """Compute the checksum of a datagram with a zero checksum field; never 0, which would mean that there is
     none (RFC 768).
     """
     pseudo = source + destination + struct.pack("!BBH", 0, IPPROTO_UDP, len(datagram))
     return checksum(pseudo + datagram) or 0xFFFF
 
 
-@functools.lru_cache(4096)  # millions of packets have few addresses
+@functools.lru_cache(4096)  # millions of packets share few addresses
 def _packed(ip: str) -> bytes:
     return IPv4Address(ip).packed
 
@@ -52,7 +52,7 @@ def _dotted(ip: bytes) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """One gradient packet. Lanes are numbers, not wire bytes; addresses are as one writes them."""
+    """One gradient packet. Lanes are numbers in host order; addresses are in text form."""
 
     header: Header
     lanes: npt.NDArray[np.uint32]
@@ -65,7 +65,7 @@ class Frame:
     tos: int = 0  # DSCP and the ECN field
 
     def pack(self) -> bytes:
-        """The frame's bytes, with correct lengths and checksums."""
+        """Encode the frame, with correct lengths and checksums."""
         source, destination = _packed(self.source_ip), _packed(self.destination_ip)
         payload = self.header.pack() + self.lanes.astype(">u4").tobytes()
         size = UDP_BYTES + len(payload)
@@ -84,10 +84,10 @@ class Frame:
 
     @classmethod
     def parse(cls, data: bytes, lanes: int = spec.LANES) -> Frame:
-        """Reads a frame; bytes behind the packet are ignored. `lanes` is the most that this fabric's hold.
+        """Decode a frame; bytes after the packet are ignored. `lanes` is the maximum of this fabric.
 
-        Raises ValueError if it is no well-formed gradient packet, CorruptError if only its UDP checksum is
-        zero or wrong.
+        ValueError if it is no well-formed gradient packet, CorruptError if only its UDP checksum is zero or
+        wrong.
         """
         if not is_gradient(data):
             raise ValueError("not a UDP datagram to the gradient port")
@@ -124,11 +124,11 @@ class Frame:
 
     @property
     def is_marked(self) -> bool:
-        """Return whether a queue on its way was long."""
+        """Return whether it met a long queue on its way (congestion experienced)."""
         return self.tos & CE == CE
 
     def fields(self) -> dict[str, int | str | list[int]]:
-        """Everything in it, to compare and to show."""
+        """Return all fields, for comparing and printing."""
         named = {field.name: getattr(self.header, field.name) for field in spec.HEADER}
         addresses = (
             "source_ip",
@@ -151,12 +151,12 @@ def mac_bytes(mac: str) -> bytes:
 
 
 def is_ipv4(data: bytes) -> bool:
-    """Return whether a frame is IPv4 without options, which alone the switches look into."""
+    """Return whether a frame is IPv4 without options; the switches parse no other."""
     return len(data) >= ETHERNET_BYTES + IPV4_BYTES and data[12:14] == b"\x08\0" and data[14] & 0x0F == 5
 
 
 def is_gradient(data: bytes) -> bool:
-    """Return whether a frame is a UDP datagram to the gradient port. A fragment of a datagram has no port."""
+    """Return whether a frame is a UDP datagram to the gradient port. An IP fragment has no port."""
     if not is_ipv4(data) or len(data) < HEADERS_BYTES:
         return False
     fragmented = int.from_bytes(data[20:22], "big") & 0x3FFF

@@ -1,5 +1,5 @@
-"""The messages between a worker that makes a group beside its job's first, and the testbed that gives it
-places (workloads/groups.py, testbed/jobs/groups.py). Pure.
+"""The messages between a worker that makes a further group, and the testbed that gives the group places
+(workloads/groups.py, testbed/jobs/groups.py). Pure.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from testbed.wire.settings import BoardSettings, EndpointSettings
 
 @dataclass(frozen=True, slots=True)
 class GroupAnswer:
-    """The answer to a worker that asked for a group by its `key`: the ranks of its members, and what the
-    group has, or `why` gloo sums for it. `fds` are the numbers that the descriptors have in the daemon.
+    """The answer to a worker that asked for a group by its `key`: the ranks of its members, and the group's
+    settings; or `why` gloo sums for it instead. `fds` are the descriptors' numbers in the daemon.
     """
 
     key: str

@@ -1,5 +1,5 @@
-"""The state of the programs on links: faults on purpose (bpf/link_faults.c), marks (bpf/link_marks.c), and
-users' jobs apart (bpf/link_apart.c).
+"""The state of the programs on links: faults (bpf/link_faults.c), congestion marks (bpf/link_marks.c), and
+the isolation of users' jobs (bpf/link_apart.c).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ TENANT = Record(
     "Whose job a host is.",
 )
 
-HOST_IFINDEXES = 0x10000  # before those of hosts' interfaces, which follow from their addresses
+HOST_IFINDEXES = 0x10000  # hosts' interfaces have ifindices from here on, derived from their addresses
 APART_NUMBERS = (Number("HOST_IFINDEXES", HOST_IFINDEXES, 32),)
 APART_RECORDS = (TENANT,)
 MARK_NUMBERS = (Number("FRACTION_BITS", FRACTION_BITS, 32),)

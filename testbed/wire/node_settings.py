@@ -1,4 +1,4 @@
-"""The settings of the process that owns a tree: the optimizer node of a job. Pure."""
+"""The settings of the process that owns a job's tree: the optimizer node. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class OwnerTree:
-    """The owner's end of a job's tree: `group` is the address that its results go to."""
+    """The owner's end of a job's tree: `group` is the address to which its packets for workers go."""
 
     port: int
     job: int
@@ -21,8 +21,8 @@ class OwnerTree:
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """The settings of an optimizer node's process: its tree, the address and the port at which it listens,
-    the hosts of its workers, and the descriptor of its slate, -1: there is none.
+    """The settings of an optimizer node's process: its tree, the address and port at which it listens, its
+    workers' hosts, and the descriptor of its slate (-1: none).
     """
 
     tree: OwnerTree

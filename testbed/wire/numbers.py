@@ -1,4 +1,4 @@
-"""A number with a name and a meaning, as every language is told it."""
+"""A named number with a meaning, for rendering in every language."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A constant: its name in C and P4, its value, and its width in bits where P4 asks for one."""
+    """A constant: its name in C and P4, its value, and its width in bits, which P4 needs."""
 
     name: str
     value: int
@@ -20,12 +20,12 @@ class Number:
 
     @property
     def text(self) -> str:
-        """The value as it is written."""
+        """The value as source text."""
         return f"{self.value:#06x}" if self.in_hex else str(self.value)
 
 
 class Choice(IntEnum):
-    """An enumeration whose members say what they mean: `NAME = value, "meaning"`."""
+    """An enumeration whose members have meanings: `NAME = value, "meaning"`."""
 
     meaning: str
 
@@ -39,7 +39,7 @@ class Choice(IntEnum):
 def named(
     prefix: str, members: Iterable[Choice] | Iterable[IntFlag], bits: int, in_hex: bool = False
 ) -> list[Number]:
-    """The members of an enumeration, each under the prefix."""
+    """Return the members of an enumeration as numbers, with a prefix."""
     return [
         Number(f"{prefix}{member.name}", int(member), bits, getattr(member, "meaning", ""), in_hex)
         for member in members

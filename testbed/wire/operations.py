@@ -1,6 +1,7 @@
-"""The operations: what a packet asks for, and what its body is.
+"""The operations: a packet's purpose, and the kind of its body.
 
-An operation is one entry here, and nothing else says its number; docs/protocol.md says what is done with it.
+Each operation is one entry here, the only place that states its number; docs/protocol.md describes its
+processing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from testbed.wire.numbers import Choice
 
 
 class Body(Enum):
-    """The part of a packet that follows the header."""
+    """The part of a packet after the header."""
 
     LANES = "lanes"  # as many as the fabric's MTU holds
     NONE = "none"
@@ -44,15 +45,15 @@ class Op(Choice):
 
 
 BY_OWNERS = frozenset({Op.PARAMETERS, Op.GRADIENT_BEAT})
-"""The operations that the owner of a tree may send, and nobody else."""
+"""The operations that only the owner of a tree may send."""
 FOR_ENDS = frozenset({Op.SUM, Op.PARAMETERS, Op.PARAMETER_BEAT, Op.GRADIENT_BEAT})
-"""The operations whose packets a host hands to the end of an owned tree that it has."""
+"""The operations whose packets a host passes to its end of an owned tree."""
 
 NOT_IN_P4 = frozenset({Op.EMPTY, Op.QUESTION, Op.ANSWER})
-"""The operations that the P4 switches do not know: to them a packet of these is malformed."""
+"""The operations that the P4 switches do not implement: they treat such packets as malformed."""
 
 OPS: dict[int, Op] = {int(op): op for op in Op}
-"""By number, for what comes in."""
+"""By number, for received packets."""
 
 
 class Flag(IntFlag):
@@ -66,7 +67,7 @@ class Flag(IntFlag):
 
 
 def listed() -> str:
-    """`1 final, 2 degraded, ...`: the meaning of the field `flags`."""
+    """Describe the field `flags`: `1 final, 2 degraded, ...`."""
     return ", ".join(f"{int(flag)} {_spelled(str(flag.name))}" for flag in Flag)
 
 

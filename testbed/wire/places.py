@@ -1,8 +1,8 @@
-"""The state of a place that sums: its ports, jobs and slots; and what the fabric around it knows: routes,
-circuits, pullers.
+"""The state of a place: its ports, jobs and slots; and that of the fabric around it: routes, circuits,
+pullers.
 
-The records are the values of the XDP programs' maps (bpf/maps.h says who writes and reads each); the numbers
-in them, and the job's entry, are the P4 program's, too.
+The records are the values of the XDP programs' maps (bpf/maps.h says who writes and reads each). The P4
+program shares their numbers, and the job's entry.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ U32, U64, BE32 = Kind.U32, Kind.U64, Kind.BE32
 
 
 class Port(Choice):
-    """The kinds of neighbour behind a place's port."""
+    """The kinds of neighbour at a place's port."""
 
     FABRIC = 0, "of another switch, or optical: what comes was checked where it entered"
     HOST = 1, "of a host"
@@ -26,7 +26,7 @@ class Port(Choice):
 
 
 AT_SWITCHES = (Port.FABRIC, Port.HOST, Port.CONTROL)
-"""The kinds of port that a switch has; hosts that are places run XDP alone."""
+"""The kinds of port of a switch; hosts that are places run only XDP."""
 
 
 class SlotState(Choice):
@@ -40,7 +40,7 @@ class SlotState(Choice):
 
 class Role(Choice):
     """The destination of a completed sum: the place above, or all workers. The slot of a completed sum is in
-    the state of the same number.
+    the state with the same number.
     """
 
     NONE = 0, "an entry that is not in use"
@@ -58,7 +58,7 @@ class Sum(Choice):
 
 
 class Program(Choice):
-    """The program that works on a tree's contributions and ticks: the core's sum, or a system's own."""
+    """The program that processes a tree's contributions and ticks: the core's sum, or a system's own."""
 
     SUM = 0, "bpf/sum.h"
     BLOCKS = 1, "bpf/systems/blocks.h"
@@ -67,10 +67,10 @@ class Program(Choice):
 
 NOBODY = Number("NOBODY", 0xFFFFFFFF, 32, "job or worker of a port", in_hex=True)
 
-JOB_SLOTS = 1024  # of a place: equal shares for the jobs that inc.jobs promises; of a ring, too
+JOB_SLOTS = 1024  # of a place: shared equally by the jobs that inc.jobs allows; also the slots of a ring
 GROUP_SLOTS = 512  # for the groups of all jobs
 SLOTS = JOB_SLOTS + GROUP_SLOTS  # of a place
-P4_OWN_CELLS = 2048  # of a P4 switch's registers, behind those of slots: for programs of systems
+P4_OWN_CELLS = 2048  # register cells of a P4 switch after those of slots: for systems' programs
 P4_CELLS = SLOTS + P4_OWN_CELLS
 
 SIZES: tuple[Number, ...] = (
@@ -93,7 +93,7 @@ SIZES: tuple[Number, ...] = (
     Number("MAX_FLOWS", 4096, 32, "of plain traffic that are counted; of more, the latest"),
     Number("MAX_COPIES", 16384, 32, "pairs of devices by which places at hosts copy results"),
 )
-"""Of the XDP programs' maps."""
+"""Sizes of the XDP programs' maps."""
 
 PORT = Record(
     "port",
@@ -169,7 +169,7 @@ P4_ENTRY: tuple[Field, ...] = (
     Field("program", 8, "PROGRAM_*"),
     Field("record", 8, "of an owned tree: the beats of its members"),
 )
-"""The same for the P4 program: the parameters of its action `set_entry`, in this order."""
+"""The same for the P4 program: the parameters of its action `set_entry`, in order."""
 
 SLOT = Record(
     "slot",

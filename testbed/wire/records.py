@@ -1,5 +1,5 @@
-"""A record: a C struct that two languages share, stated as data. NumPy's type is derived here, the C text in
-`render_c`, a ctypes structure where a process calls C (workloads/endpoint.py).
+"""Records: C structs shared by two languages, stated as data. NumPy's types are derived here, the C text in
+`render_c`, ctypes structures where a process calls C (workloads/endpoint.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 
 class Kind(Enum):
-    """A member's type in C and in NumPy. A pointer is a 64-bit word outside C."""
+    """A member's type in C and in NumPy. Outside C, a pointer is a 64-bit word."""
 
     U8 = "__u8", "u1"
     U16 = "__u16", "=u2"
@@ -38,7 +38,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """A count of elements: a packet's lanes, over `per`. `in_c` is the macro for how many those are."""
+    """A count of elements: a packet's lanes divided by `per`. `in_c` is the macro for the number of lanes."""
 
     per: int = 1
     in_c: str = "WIRE_LANES"
@@ -46,8 +46,8 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of a record: one element, so many, as many as lanes, or as many as the compiler is told (a
-    macro's name).
+    """A member of a record: one element, a fixed count, a count by lanes, or a count given by a
+    macro's name.
     """
 
     name: str
@@ -58,14 +58,18 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A struct. Members are aligned by themselves: padding is a member, so that no compiler adds any."""
+    """A struct. Members are naturally aligned: padding is an explicit member, so that no compiler
+    adds any.
+    """
 
     name: str
     members: tuple[Member, ...]
     meaning: str = ""
 
     def dtype(self, lanes: int = 0, **sizes: int) -> np.dtype:
-        """NumPy's type of it on a fabric with so many lanes a packet; `sizes` are the macros' values."""
+        """Return the NumPy type for a fabric with this many lanes per packet; `sizes` are the
+        macros' values.
+        """
         fields: list[tuple[str, str] | tuple[str, str, tuple[int]]] = []
         for member in self.members:
             count = member.count
@@ -80,13 +84,13 @@ class Record:
         return np.dtype(fields)
 
     def offset(self, name: str) -> int:
-        """Return the byte at which a member begins; those before it are not counted in lanes or macros."""
+        """Return the byte offset of a member; no earlier member may be counted in lanes or macros."""
         before = self.members[: [member.name for member in self.members].index(name)]
         return Record(self.name, before).dtype().itemsize if before else 0
 
 
 def filled(kind: np.dtype, /, **values: npt.ArrayLike) -> np.ndarray:
-    """Return a record with these members, and zeros elsewhere. ValueError for a member that it has not."""
+    """Make a record with these members, zero elsewhere. ValueError for an unknown member."""
     record = np.zeros((), kind)
     for name, value in values.items():
         record[name] = value
@@ -94,5 +98,5 @@ def filled(kind: np.dtype, /, **values: npt.ArrayLike) -> np.ndarray:
 
 
 def members(kind: Kind, *names: str) -> tuple[Member, ...]:
-    """Members of one kind whose names say all."""
+    """Make members of one kind whose names are self-explanatory."""
     return tuple(Member(name, kind) for name in names)

@@ -1,8 +1,8 @@
-"""The words of ALEPH's integrity check (its algorithm 2): a question's and its answer's, of each fragment.
+"""ALEPH's integrity check (its algorithm 2): the encoding of a question and its answer, fragment by fragment.
 
-Each of the first `count` lanes of a question is of one fragment, from the header's on: the offset of its slot
-in the tree's segment, which is the same at all places, and above that what is known of it. A worker sends
-`SUMMED` in all of them: a place fills in what nobody below has.
+Each of the first `count` lanes of a question is for one fragment, from the header's fragment on. Its low bits
+are the offset of the fragment's slot in the tree's segment, the same at all places; above them is the state.
+A worker sends `SUMMED` in all lanes: a place fills in the state of fragments that no place below has found.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from enum import StrEnum
 
 from testbed.wire.numbers import Choice, Number, named
 
-QUESTIONS = "questions"  # the data planes' program that answers them
+QUESTIONS = "questions"  # the data planes' program that answers questions
 
 
 class Recovery(StrEnum):
-    """The ways by which a job's workers get lost packets again."""
+    """The ways of recovering a job's lost packets."""
 
-    WINDOW = "window"  # a worker infers from results what is lost
-    INTEGRITY = "integrity"  # it asks, as in ALEPH's algorithm 2
-    NONE = "none"  # not at all: a baseline, for networks that lose nothing
+    WINDOW = "window"  # a worker infers from results which packets are lost
+    INTEGRITY = "integrity"  # a worker asks its place, as in ALEPH's algorithm 2
+    NONE = "none"  # no recovery: a baseline for lossless networks
 
 
 class Found(Choice):
-    """The states of a fragment's slot, to who asks."""
+    """The state of a fragment's slot, for the asking worker."""
 
     SUMMED = 0, "the sum is complete here, and went to the place above; or nobody has looked"
     LACKS = 1, "no contribution of the asker's is there"
@@ -31,7 +31,7 @@ class Found(Choice):
     FINAL = 3, "the result is there"
 
 
-SHIFT = 16  # of what was found, above the offset
+SHIFT = 16  # of the state, above the offset
 MOST = 256  # fragments of a question: a quarter of the largest segment
 
 NUMBERS: tuple[Number, ...] = (
@@ -42,15 +42,15 @@ NUMBERS: tuple[Number, ...] = (
 
 
 def lane(offset: int, state: Found = Found.SUMMED) -> int:
-    """Return the lane of a fragment."""
+    """Encode the lane of a fragment."""
     return state << SHIFT | offset
 
 
 def state_in(lane: int) -> int:
-    """Return the number of the state that a lane says."""
+    """Return the number of the state in a lane."""
     return lane >> SHIFT
 
 
 def offset_in(lane: int) -> int:
-    """Return the offset that a lane names."""
+    """Return the offset in a lane."""
     return lane & (1 << SHIFT) - 1

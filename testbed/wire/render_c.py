@@ -1,4 +1,4 @@
-"""Renders the contract as C: for the BPF programs, and for the worker's compiled endpoint."""
+"""Render the contract as C: for the BPF programs, and for the worker's compiled endpoint."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _defines(numbers: Iterable[Number]) -> list[str]:
 
 
 def _macro(name: str, condition: str) -> list[str]:
-    """A macro of an `op`, on lines of its own where it is long."""
+    """Return a macro of an `op`, split into lines if it is long."""
     line = f"#define {name}(op) ({condition})"
     if len(line) <= _MOST:
         return [line]
@@ -68,7 +68,7 @@ def _member(member: Member) -> str:
 
 
 def header() -> str:
-    """bpf/wire.h."""
+    """Render bpf/wire.h."""
     body = (
         *_defines(spec.NUMBERS),
         *_defines(recovery.NUMBERS),
@@ -87,7 +87,7 @@ def header() -> str:
 
 
 def verdict_numbers() -> str:
-    """bpf/verdicts.h."""
+    """Render bpf/verdicts.h."""
     body = (
         "/* What became of a packet: the index of its counter. */",
         *_defines(verdicts.numbers(verdicts.Engine.XDP)),
@@ -96,7 +96,7 @@ def verdict_numbers() -> str:
 
 
 def places_header() -> str:
-    """bpf/places.h."""
+    """Render bpf/places.h."""
     body = (
         "/* Of the maps. */",
         *_defines(places.SIZES),
@@ -120,7 +120,7 @@ def places_header() -> str:
 
 
 def ring() -> str:
-    """bpf/ring.h, for the host program and the worker's endpoint."""
+    """Render bpf/ring.h, for the host program and the worker's endpoint."""
     body = (
         *_defines(named("RESULT_", rings.Stored, 32, in_hex=True)),
         "",
@@ -135,25 +135,25 @@ def ring() -> str:
 
 
 def link_faults() -> str:
-    """bpf/link_faults.h."""
+    """Render bpf/link_faults.h."""
     body = [line for record in links.FAULT_RECORDS for line in _struct(record)]
     return _file("LINK_FAULTS_H", ("links",), _without_last(body))
 
 
 def link_marks() -> str:
-    """bpf/link_marks.h."""
+    """Render bpf/link_marks.h."""
     records = [line for record in links.MARK_RECORDS for line in _struct(record)]
     return _file("LINK_MARKS_H", ("links",), _without_last([*_defines(links.MARK_NUMBERS), "", *records]))
 
 
 def link_apart() -> str:
-    """bpf/link_apart.h."""
+    """Render bpf/link_apart.h."""
     records = [line for record in links.APART_RECORDS for line in _struct(record)]
     return _file("LINK_APART_H", ("links",), _without_last([*_defines(links.APART_NUMBERS), "", *records]))
 
 
 def endpoint_header() -> str:
-    """workloads/native/wire.h."""
+    """Render workloads/native/wire.h."""
     body = (
         *_defines(endpoint.NUMBERS),
         "",
@@ -169,13 +169,13 @@ def endpoint_header() -> str:
 def header_of(
     guard: str, folder: str, source: str, numbers: Iterable[Number], records: Iterable[Record]
 ) -> str:
-    """Render the numbers and records of a system's own contract, the module `source` of its folder."""
+    """Render the numbers and records of a system's own contract: the module `source` of its folder."""
     structs = [line for record in records for line in _struct(record)]
     return _file(guard, (source,), _without_last([*_defines(numbers), "", *structs]), folder)
 
 
 def calls_header() -> str:
-    """workloads/native/calls_contract.hpp."""
+    """Render workloads/native/calls_contract.hpp."""
     body = (
         *_defines(calls.NUMBERS),
         "",
@@ -185,5 +185,5 @@ def calls_header() -> str:
 
 
 def _without_last(lines: Sequence[str]) -> Sequence[str]:
-    """Records end with an empty line."""
+    """Drop the empty line after the last record."""
     return lines[:-1]

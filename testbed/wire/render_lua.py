@@ -1,4 +1,4 @@
-"""Renders the header as a Wireshark dissector."""
+"""Render the header as a Wireshark dissector."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from testbed.wire.rendered_note import note
 
 
 def lua_dissector() -> str:
-    """wireshark/optinc.lua."""
+    """Render wireshark/optinc.lua."""
     places, at = [], 0
     for field in spec.HEADER:
         places.append((field, at))

@@ -1,4 +1,4 @@
-"""Renders the contract as P4."""
+"""Render the contract as P4."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from testbed.wire.rendered_note import note
 P4_LAYOUTS = {
     "wide": 64,
     "registers": 1,
-}  # how many lanes a register holds; 2048 bits are the most that p4c takes
+}  # lanes per register; p4c accepts 2048 bits at most
 
 
-_SPREAD = ("SPREAD_FACTOR", "SPREAD_BITS")  # without those of darkness, which P4 does not see
+_SPREAD = (
+    "SPREAD_FACTOR",
+    "SPREAD_BITS",
+)  # without the numbers about dark circuits, of which P4 knows nothing
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderType:
-    """A header of P4: its type's name, its fields, and a line about it."""
+    """A P4 header: its type's name, its fields, and a one-line description."""
 
     name: str
     fields: Sequence[spec.Field]
@@ -51,7 +54,7 @@ def _struct(kind: str, name: str, fields: Iterable[spec.Field]) -> list[str]:
 
 
 def header() -> str:
-    """p4/wire.p4."""
+    """Render p4/wire.p4."""
     conditions = spec.conditions([op for op in spec.Op if op not in NOT_IN_P4])
     absent = {f"WIRE_OP_{op.name}" for op in NOT_IN_P4}
     body = (
@@ -66,7 +69,7 @@ def header() -> str:
 
 
 def verdict_constants() -> str:
-    """p4/verdicts.p4."""
+    """Render p4/verdicts.p4."""
     body = (
         "// What became of a packet: the index of its counter.",
         *_constants(verdicts.numbers(verdicts.Engine.P4)),
@@ -75,7 +78,7 @@ def verdict_constants() -> str:
 
 
 def places_header() -> str:
-    """p4/places.p4."""
+    """Render p4/places.p4."""
     body = (
         f"#define SLOTS {places.SLOTS} // of a switch",
         f"#define CELLS {places.P4_CELLS} // of a register: slots, and a program's own behind them",
@@ -105,12 +108,12 @@ def places_header() -> str:
 
 
 def defines_of(guard: str, folder: str, source: str, numbers: Iterable[Number]) -> str:
-    """Render the numbers of a system's own contract, the module `source` of its folder."""
+    """Render the numbers of a system's own contract: the module `source` of its folder."""
     return _file(guard, (source,), _defines(numbers), folder)
 
 
 def header_of(guard: str, folder: str, source: str, numbers: Iterable[Number], header: HeaderType) -> str:
-    """Render numbers, and a header, of a system's own contract."""
+    """Render numbers and a header of a system's own contract."""
     body = (*_defines(numbers), "", f"// {header.meaning}", *_struct("header", header.name, header.fields))
     return _file(guard, (source,), body, folder)
 
@@ -120,12 +123,12 @@ def _defines(numbers: Iterable[Number]) -> list[str]:
 
 
 def set_entry() -> str:
-    """p4/set_entry.p4, which a control includes: an action that takes an entry's fields one by one."""
+    """Render p4/set_entry.p4, which a control includes: an action that sets an entry's fields one by one."""
     return setting("set_entry", "meta.entry", places.P4_ENTRY, "testbed/wire", "places")
 
 
 def setting(action: str, into: str, fields: Sequence[spec.Field], folder: str, source: str) -> str:
-    """Render an action that takes the fields of a header or struct one by one."""
+    """Render an action that sets the fields of a header or struct one by one."""
     parameters = [f"bit<{field.bits}> {field.name}" for field in fields]
     lines = (
         "// SPDX-License-Identifier: Apache-2.0",
@@ -138,13 +141,13 @@ def setting(action: str, into: str, fields: Sequence[spec.Field], folder: str, s
 
 
 def p4_lanes(layout: str, lanes: int) -> str:
-    """p4/lanes.p4: the lanes as one header, the registers of the slots for them, and the stage that works on
-    both.
+    """Render p4/lanes.p4: the lanes as one header, the slots' registers for them, and the stage that
+    processes both.
 
     In the layout `wide`, fields and registers hold up to 64 lanes each, which one addition sums; lanes do not
-    carry into each other since senders leave room (spec.bias). In `registers`, each lane has a field and a
-    register array of its own, as in a hardware switch's stages; what of a slot would not fit there is in
-    docs/p4.md.
+    carry into each other, since senders leave room (spec.bias). In `registers`, each lane has a field and a
+    register array of its own, as in a hardware switch's stages; docs/p4.md lists the parts of a slot that
+    would not fit there.
     """
     if layout not in P4_LAYOUTS:
         raise ValueError(f"layout {layout!r}; {', '.join(P4_LAYOUTS)} are accepted")

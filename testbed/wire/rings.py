@@ -1,4 +1,4 @@
-"""The memory that a worker's host and process share: the ring of results, and the words that wake."""
+"""The memory shared by a worker's host and its process: the ring of results, and the wake-up words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from testbed.wire.records import Kind, Lanes, Member, Record
 
 
 class Stored(IntFlag):
-    """Bits of a stored result's flags, beside those of the packet."""
+    """Bits of a stored result's flags, besides those of the packet."""
 
     MARKED = 0x100  # it came with congestion experienced
     REPEATED = 0x200  # a repetition completed it, or asked for it

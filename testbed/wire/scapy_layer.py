@@ -1,8 +1,8 @@
-"""Gradient packets in scapy, derived from `spec`: importing this module makes scapy decode what goes to the
+"""Gradient packets in scapy, derived from `spec`: importing this module makes scapy decode datagrams to the
 gradient port.
 
 `GradientPacket` over IP()/UDP() builds a packet with its checksums; `rdpcap` shows one by its fields. scapy
-is imported here only.
+is imported only here.
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ def _field(field: spec.Field) -> Field[Any, Any]:
 
 
 class GradientPacket(Packet):
-    """A header and its lanes; a notice has none. `gradients` are the lanes' numbers, `lanes` says how
-    many.
-    """
+    """A header and its lanes; a notice has none. `gradients` are the lanes' values, `lanes` their number."""
 
     name = "Gradient"
     fields_desc = [  # noqa: RUF012 (scapy's metaclass reads it)
@@ -58,13 +56,13 @@ class GradientPacket(Packet):
 
     @classmethod
     def dispatch_hook(cls, _pkt: bytes | None = None, *_: Any, **__: Any) -> type[Packet]:
-        """Show what does not begin with the magic as it is."""
+        """Decode a payload without the magic as raw bytes."""
         if _pkt is not None and _pkt[:2] != spec.MAGIC.to_bytes(2, "big"):
             return Raw
         return cls
 
 
-# every scapy packet has a method `fragment`, which would hide the field; in the class body this would be
-# taken for a default
+# every scapy packet has a method `fragment`, which would hide the field; in the class body this property
+# would be taken for a default
 GradientPacket.fragment = property(lambda packet: packet.getfieldval("fragment"))  # type: ignore[method-assign,assignment]
 bind_layers(UDP, GradientPacket, dport=spec.UDP_PORT)

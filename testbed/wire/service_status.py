@@ -1,9 +1,9 @@
-"""The slate of a job's service: what the process that serves the workers says of itself, for a status.
+"""The slate of a job's service: the self-reported status of the process that serves the workers.
 
 A few KiB of memory that this process writes and the daemon reads in place. Pure: a sequence number, a length
-and a JSON object, which a reader believes nothing of: the writer is its user's.
+and a JSON object, of which a reader trusts nothing, since the writer is the user's:
 
-    u64 sequence (odd while it is written) | u64 length | JSON
+  u64 sequence (odd while it is written) | u64 length | JSON
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any, Final, Protocol
 from testbed.wire.settings import written
 
 SLATE_BYTES: Final = 16 << 10
-MOST_LINES: Final = 24  # of those that a reader shows
+MOST_LINES: Final = 24  # lines that a reader shows
 MOST_CHARACTERS: Final = 160
 _HEAD: Final = struct.Struct("<QQ")
 _TRIES: Final = 8
 
 
 class ServiceStanding(Protocol):
-    """The standing of a service: a dataclass, of which `lines` are for people."""
+    """The status of a service: a dataclass, with `lines` for people."""
 
     @property
     def lines(self) -> tuple[str, ...]: ...
 
 
 def write(memory: memoryview, standing: ServiceStanding) -> None:
-    """Replace what the slate says. Raises ValueError where it has no room."""
+    """Replace the slate's contents. ValueError if they do not fit."""
     text = written(standing).encode()
     if _HEAD.size + len(text) > len(memory):
         raise ValueError(f"{len(text)} bytes: the slate has room for {len(memory) - _HEAD.size}")
@@ -42,8 +42,8 @@ def write(memory: memoryview, standing: ServiceStanding) -> None:
 
 
 def read(memory: memoryview) -> dict[str, Any] | None:
-    """Return what it says; None where that is nothing, or does not read. `lines` are strings without control
-    characters, and few.
+    """Return the slate's contents; None if there are none, or they are malformed. `lines` are a few strings
+    without control characters.
     """
     try:
         said = json.loads(_text(memory))
@@ -56,7 +56,7 @@ def read(memory: memoryview) -> dict[str, Any] | None:
 
 
 def _text(memory: memoryview) -> bytes:
-    """Return what is written, of one time; empty where nothing is, or it is written all the time."""
+    """Return the text of one consistent write; empty if there is none, or writes never pause."""
     for _ in range(_TRIES):
         sequence, length = _HEAD.unpack_from(memory)
         if sequence % 2 or not 0 < length <= len(memory) - _HEAD.size:

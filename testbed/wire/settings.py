@@ -1,6 +1,6 @@
-"""The settings of a worker, in its environment variable and at its gate. Each is declared here once, for the
+"""The settings of a worker, in its environment variable and through its gate. Each is declared once, for the
 daemon that writes it and the worker that reads it. Pure; workers import it before their scripts, so it is
-small, and imports no msgspec.
+small and does not import msgspec.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TreeSettings:
-    """A worker's way to a tree: the address that it pushes to, the tree's first slot there, the fraction of
-    the fragments that go by it, and whether the place takes pushes without lanes.
+    """A worker's settings for a tree: the address to which it pushes, the tree's first slot there, the
+    fraction of the fragments that use this tree, and whether the place accepts pushes without lanes.
     """
 
     address: str
@@ -31,8 +31,9 @@ class TreeSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointSettings:
     """The settings of a worker's endpoint (workloads/endpoint.py). `worker` is its number among the `workers`
-    who sum, `sender` its number on the wire; `rate_mbps` is that of its hosts' slowest link, None: unlimited.
-    `ring_fd`, `wake_fd` and `socket_fd` are descriptors; without a `socket_fd`, it opens `port` itself.
+    that contribute, `sender` its number on the wire. `rate_mbps` is the rate of its host's slowest link,
+    None: unlimited. `ring_fd`, `wake_fd` and `socket_fd` are descriptors; without `socket_fd`, it opens
+    `port` itself.
     """
 
     engine: str
@@ -60,15 +61,15 @@ class EndpointSettings:
     socket_fd: int | None = None
 
     def renumbered(self, fds: Mapping[int, int]) -> EndpointSettings:
-        """Return the settings with descriptors as they are numbered in this process."""
+        """Return the settings with the descriptors' numbers in this process."""
         return replace(self, ring_fd=fds[self.ring_fd], wake_fd=fds[self.wake_fd])
 
 
 @dataclass(frozen=True, slots=True)
 class BoardSettings:
-    """The layout of a job board (testbed/jobs/board.py): its descriptor, how many records of which fields it
-    has, the state of a process that `exited`, the numbers of the phases, and the byte at which the tables of
-    calls begin, None: there are none.
+    """The layout of a job board (testbed/jobs/board.py): its descriptor, the number and fields of its
+    records, the state of a process that `exited`, the numbers of the phases, and the byte offset of the
+    tables of calls (None: there are none).
     """
 
     fd: int
@@ -79,13 +80,13 @@ class BoardSettings:
     calls: int | None
 
     def renumbered(self, fds: Mapping[int, int]) -> BoardSettings:
-        """Return the settings with the descriptor as it is numbered in this process."""
+        """Return the settings with the descriptor's number in this process."""
         return replace(self, fd=fds[self.fd])
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """The options of a job that its workers carry out (testbed/jobs/options.py)."""
+    """The options of a job that its workers implement (testbed/jobs/options.py)."""
 
     strict_finite: bool = False
     error_feedback: bool = False
@@ -96,8 +97,8 @@ class WorkerOptions:
 
 @dataclass(frozen=True, slots=True)
 class SumSettings:
-    """The way by which a job sums. `endpoint` is None where no place sums for it; `ps` is the address and the
-    port of the process that serves the workers, on `ps_host`, and `service` its name in words.
+    """The method by which a job sums. `endpoint` is None if no place aggregates for it; `ps` is the address
+    and port of the process that serves the workers, on `ps_host`, and `service` its name in words.
     """
 
     system: str
@@ -110,8 +111,8 @@ class SumSettings:
 
 @dataclass(frozen=True, slots=True)
 class GateSettings:
-    """The message through a worker's gate (testbed/jobs/gates.py), and the numbers that the descriptors which
-    come along have in the daemon.
+    """The message through a worker's gate (testbed/jobs/gates.py), and the numbers in the daemon of the
+    descriptors that accompany it.
     """
 
     sums: SumSettings
@@ -120,9 +121,9 @@ class GateSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """The settings of a worker's process: `TESTBED_JOB`. `stats` and `stacks` are the files that it writes,
-    `groups` is the descriptor by which it asks for groups, `asked_in` the caller's working folder, `master`
-    where its workers meet. A message that comes through the `gate`, a descriptor, replaces `sums`.
+    """The settings of a worker's process: `TESTBED_JOB`. `stats` and `stacks` are files that it writes; by
+    the descriptor `groups` it asks for groups; `asked_in` is the caller's working folder; `master` is where
+    its workers meet. A message through the descriptor `gate` replaces `sums`.
     """
 
     testbed: str
@@ -142,17 +143,17 @@ class WorkerSettings:
 
 
 def written(settings: Any) -> str:
-    """Return the JSON of settings, of any kind, that `read` reads."""
+    """Encode settings of any kind as JSON, for `read`."""
     return json.dumps(asdict(settings))
 
 
 def read(kind: type[T], text: str | bytes) -> T:
-    """Return the settings of that JSON. ValueError or TypeError, with the name of a field that is missing or
-    unknown, where it is something else.
+    """Decode settings from JSON. ValueError or TypeError, with the name of a missing or unknown field, if the
+    JSON is something else.
     """
     return decoded(kind, json.loads(text))
 
 
 def decoded(kind: type[T], data: Any) -> T:
-    """Return the settings of JSON that is parsed. Raises as `read` does."""
+    """Convert parsed JSON to settings. Raises as `read` does."""
     return from_json(kind, data, {Recovery: Recovery})

@@ -1,13 +1,13 @@
-"""THE header of gradient packets, and the numbers around it. Every other statement of it (C, P4, NumPy,
-scapy, Lua) is rendered from here; the operations are in `operations`.
+"""THE header of gradient packets, and related numbers. Every other statement of it (C, P4, NumPy, scapy, Lua)
+is rendered from here; `operations` has the operations.
 
 A packet is Ethernet, IPv4 without options, UDP with its checksum to `UDP_PORT`, the header below, and exactly
-as many lanes as its field `lanes` says, at most what the fabric's MTU holds (`lanes_for`), or none
-(`Op.body`). All fields are in network byte order. What is done with packets: docs/protocol.md.
+as many lanes as its field `lanes` says, at most as many as the fabric's MTU allows (`lanes_for`), or none
+(`Op.body`). All fields are in network byte order. docs/protocol.md describes the processing of packets.
 
 A lane is an unsigned 32-bit number. A worker sends `q + bias` with `bias = floor(2**31 / workers)` and `|q| <
 bias`, so that a sum over all workers never carries out of its lane: switches that add several lanes at once
-need that, and an int32 adder does not mind. The receiver takes `contributors * bias` off the sum.
+need that, and an int32 adder is not affected. The receiver subtracts `contributors * bias` from the sum.
 """
 
 from __future__ import annotations
@@ -64,18 +64,21 @@ HEADER_BYTES = sum(field.bytes for field in HEADER)
 PAYLOAD_BYTES = HEADER_BYTES + 4 * LANES  # of the UDP datagram
 FRAME_HEADERS_BYTES = 14 + 20 + 8  # Ethernet, IPv4 without options, UDP
 
-# The largest frame that veth gives to a native XDP program has 3490 bytes: one buffer, of a 4 KiB page.
+# The largest frame that veth passes to a native XDP program has 3490 bytes: one buffer, of a 4 KiB page.
 ONE_BUFFER_MTU = 3476
-MAX_MTU = 9000  # beyond that, programs run in generic mode, which has a frame whole in any case
+MAX_MTU = 9000  # above ONE_BUFFER_MTU programs run in generic mode, with each frame in one buffer
 MAX_WORKERS = 64  # a bitmap of contributors is one 64-bit word
-MIN_LANES = 64  # of a job's packets: votes on five blocks fit (wire/votes.py)
+MIN_LANES = 64  # in a job's packets: votes on five blocks fit (wire/votes.py)
 NO_WORKER = 0xFFFF  # the field `worker` of a result
 
-TTL = 64  # of what a switch or PS makes; what passes through keeps its own
-ECT, CE = 0b10, 0b11  # the IP header's ECN field (RFC 3168): the sender heeds marks; a queue was long
-DSCP_REPEATED = 3  # of what a worker sends again: RFC 2474's pool for local use
-GROUP_BYTE = 239  # results go to addresses in 239/8 (RFC 2365), and nothing else does
-PROBE_ETHERTYPE = 0x88B5  # the agent asks whether a port is lit; IEEE's, for local experiments
+TTL = 64  # of packets that a switch or PS makes; forwarded packets keep theirs
+ECT, CE = (
+    0b10,
+    0b11,
+)  # the IP header's ECN field (RFC 3168): the sender reacts to marks; congestion experienced
+DSCP_REPEATED = 3  # of packets that a worker sends again: RFC 2474's pool for local use
+GROUP_BYTE = 239  # results, and nothing else, go to addresses in 239/8 (RFC 2365)
+PROBE_ETHERTYPE = 0x88B5  # for probes whether a port is lit; IEEE's, for local experiments
 
 NUMBERS: tuple[Number, ...] = (
     Number("WIRE_MAGIC", MAGIC, 16, in_hex=True),
@@ -95,25 +98,25 @@ NUMBERS: tuple[Number, ...] = (
 
 
 def bias(workers: int) -> int:
-    """Return what each of `workers` adds to a signed lane to make it non-negative."""
+    """Return the number that each of `workers` adds to a signed lane to make it non-negative."""
     return 2**31 // workers
 
 
 def lanes_for(mtu: int) -> int:
-    """Return the lanes that a packet has room for on a fabric of this MTU in bytes; an even number, since
-    switches sum two at once.
+    """Return the lanes of a packet on a fabric of this MTU in bytes: an even number, since switches sum two
+    at once.
     """
     return (mtu - 20 - 8 - HEADER_BYTES) // 8 * 2
 
 
 def payload_bytes(lanes: int) -> int:
-    """Return the bytes of the UDP datagram with so many lanes."""
+    """Return the bytes of the UDP datagram with this many lanes."""
     return HEADER_BYTES + 4 * lanes
 
 
 def conditions(ops: Sequence[Op] = tuple(Op)) -> list[tuple[str, str]]:
-    """Return what C and P4 ask of an `op`: macros of one argument, and their conditions."""
-    runs: list[list[Op]] = []  # of numbers in a row: two comparisons each
+    """Return the tests of an `op` for C and P4: macros of one argument, and their conditions."""
+    runs: list[list[Op]] = []  # of consecutive numbers: two comparisons each
     for op in sorted(ops):
         if runs and op == runs[-1][-1] + 1:
             runs[-1].append(op)

@@ -1,12 +1,13 @@
-"""The one of several parallel circuits that a packet takes: the same rule in C, in P4 and here. Pure.
+"""Choose the one of several parallel circuits that a packet takes: the same rule in C, in P4 and here. Pure.
 
-A packet falls into one of `BUCKETS` buckets, and circuit w of P has those from 64 w / P up to 64 (w + 1) / P.
-A gradient packet's bucket is made of its fragment alone, so that a push, its partial sum, its result and all
-that is sent again take one circuit between two units, either way. Any other's is made of its addresses and,
-of TCP and UDP, its ports, added up, so that both directions of a connection take the same.
+A packet falls into one of `BUCKETS` buckets; circuit w of P has the buckets from 64 w / P to before 64 (w +
+1) / P. A gradient packet's bucket depends on its fragment alone, so that a push, its partial, its result and
+all retransmissions take one circuit between two units, in either direction. The bucket of any other packet
+depends on the sum of its addresses and, for TCP and UDP, its ports, so that both directions of a connection
+take the same circuit.
 
 Buckets are the upper bits of Knuth's multiplicative hash with the golden ratio: consecutive fragments, and
-every second or third of them, fall as evenly into any number of parts as numbers can.
+every second or third of them, spread over any number of parts as evenly as possible.
 """
 
 from __future__ import annotations
@@ -22,10 +23,8 @@ T = TypeVar("T")
 GOLDEN = 0x9E3779B1  # 2**32 over the golden ratio, odd
 BUCKET_BITS = 6
 BUCKETS = 1 << BUCKET_BITS
-TRIES = (
-    4  # circuits that a packet is offered where its own is dark: a quarter of the buckets further each time
-)
-CHECKED = 3  # sets of parallel circuits, of those that a result leaves by, whose darkness it heeds
+TRIES = 4  # circuits that a packet tries if its own is dark: a quarter of the buckets further each time
+CHECKED = 3  # sets of parallel circuits by which a result leaves that are checked for darkness
 
 NUMBERS: tuple[Number, ...] = (
     Number("SPREAD_FACTOR", GOLDEN, 32, "2^32 over the golden ratio", in_hex=True),
@@ -42,12 +41,12 @@ def bucket(number: int) -> int:
 
 
 def circuit_of(bucket_: int, circuits: int) -> int:
-    """Return which of so many parallel circuits a bucket takes, from 0."""
+    """Return which of `circuits` parallel circuits a bucket takes, from 0."""
     return bucket_ * circuits >> BUCKET_BITS
 
 
 def tried(bucket_: int) -> list[int]:
-    """Return the buckets by which a packet is tried, its own first: for the first whose circuit is lit."""
+    """Return the buckets that a packet tries in turn, its own first, until a circuit is lit."""
     return [(bucket_ + turn * BUCKETS // TRIES) % BUCKETS for turn in range(TRIES)]
 
 
@@ -57,15 +56,15 @@ def lit_bucket(bucket_: int, is_lit: Callable[[int], bool]) -> int:
 
 
 def ways_of(bundles: Sequence[Sequence[object]]) -> int:
-    """Return how many ways a group has in which each bucket takes the circuit that `circuit_of` says of every
-    bundle: a bundle is the parallel circuits to one unit.
+    """Return the number of ways of a group: enough that, of every bundle (the parallel circuits to one unit),
+    each bucket takes the circuit that `circuit_of` returns.
     """
     return min(BUCKETS, math.lcm(*(len(bundle) for bundle in bundles)))
 
 
 def by_way(bundles: Sequence[Sequence[T]]) -> list[list[T]]:
-    """Return the circuits of each way, one of each bundle. Way w of W is that of the buckets b with
-    `circuit_of(b, W)` w.
+    """Return the circuits of each way, one of each bundle. Way w of W is for the buckets b with
+    `circuit_of(b, W)` = w.
     """
     ways = ways_of(bundles)
     firsts = [-(-way * BUCKETS // ways) for way in range(ways)]  # the least bucket of each

@@ -1,10 +1,10 @@
-"""The Slow Worker Pattern: which worker is slow on purpose, when, and for how long. Pure.
+"""The Slow Worker Pattern: which worker is slowed on purpose, when, and for how long. Pure.
 
-Harlap et al., "Addressing the Straggler Problem for Iterative Convergent Parallel ML" (SoCC 2016), as "Using
-Trio" (SIGCOMM 2022), section 6.1, has it: an iteration has three delay points, at each of which a worker
-sleeps with probability p, for a time uniform in 0.5 to 2 typical iteration times. A draw is a function of
-(seed, rank, iteration, point) alone: a run repeats, no worker's draws depend on another's, and a larger p
-keeps the delays of a smaller one.
+From Harlap et al., "Addressing the Straggler Problem for Iterative Convergent Parallel ML" (SoCC 2016), as
+used in "Using Trio" (SIGCOMM 2022), section 6.1: an iteration has three delay points, at each of which a
+worker sleeps with probability p, for a time uniform in 0.5 to 2 typical iteration times. A draw is a function
+of (seed, rank, iteration, point) alone: so a run can be repeated, no worker's draws depend on another's, and
+a larger p keeps the delays of a smaller one.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _NUMBER = re.compile(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?")
 class Slowed(StrEnum):
     """The workers that may be slow at a delay point."""
 
-    EACH = "each"  # every worker decides for itself
-    ONE = "one"  # one worker, drawn for this point, decides
+    EACH = "each"  # every worker draws for itself
+    ONE = "one"  # one worker, chosen at random for this point, draws
 
 
 _ACCEPTED = {
@@ -43,8 +43,8 @@ _ACCEPTED = {
 
 @dataclass(frozen=True, slots=True)
 class SlowWorkers:
-    """The pattern. `p` is the probability of a delay at each point, `iteration_s` the typical iteration time;
-    None: each worker measures it. Raises RequestError for what is not accepted.
+    """The pattern. `p` is the probability of a delay at each point, `iteration_s` the typical iteration time
+    (None: each worker measures it). RequestError for invalid values.
     """
 
     p: float
@@ -64,8 +64,8 @@ class SlowWorkers:
 
     @classmethod
     def parse(cls, text: object, path: str = "") -> SlowWorkers:
-        """Return the pattern of a text such as p=0.16,seed=1. RequestError names key, value, and what is
-        accepted; `path` comes before the key.
+        """Parse a text such as p=0.16,seed=1. RequestError names key, value, and what is accepted; `path`
+        precedes the key.
         """
         where = f"{path}stragglers: "
         if not isinstance(text, str) or not text:
@@ -93,16 +93,14 @@ class SlowWorkers:
         )
 
     def __str__(self) -> str:
-        """Return the text that `parse` reads."""
+        """Return the text for `parse`."""
         parts = [f"p={self.p:.12g}", f"seed={self.seed}"]
         parts += [f"workers={self.workers}"] if self.workers is not Slowed.EACH else []
         parts += [f"iteration={self.iteration_s * 1e3:.12g}ms"] if self.iteration_s is not None else []
         return ",".join(parts)
 
     def factor(self, rank: int, world_size: int, iteration: int, point: int) -> float:
-        """Return how many typical iteration times this worker is slow for at a point of an iteration, 0 if it
-        is not.
-        """
+        """Return the worker's delay at a point of an iteration, in typical iteration times; 0: none."""
         if self.workers is Slowed.ONE:
             chosen = Random(f"{self.seed}/chosen/{iteration}/{point}").randrange(world_size)
             if chosen != rank:
@@ -112,8 +110,8 @@ class SlowWorkers:
         return LEAST + (MOST - LEAST) * length if decides < self.p else 0.0
 
     def of_copy(self, copy: int) -> SlowWorkers:
-        """Return that of a copy of a job, from 0: its seeds follow each other, so that copies are slow at
-        different times.
+        """Return the pattern for a copy of a job, numbered from 0: copies have consecutive seeds, so they are
+        slow at different times.
         """
         return replace(self, seed=(self.seed + copy) % (MOST_SEED + 1))
 

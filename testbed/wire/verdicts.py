@@ -1,5 +1,5 @@
-"""The verdicts on packets: the names that the model gives, and the numbers of the counters that the data
-planes keep. docs/protocol.md says when each is given.
+"""The verdicts on packets: names, as in the model, and numbers of the counters in the data planes.
+docs/protocol.md says when each is given.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from testbed.wire.numbers import Number
 
 
 class Engine(Flag):
-    """The data plane that counts it."""
+    """The data plane that counts a verdict."""
 
     XDP = auto()
     P4 = auto()
 
 
 class Verdict(StrEnum):
-    """A verdict is its name in small letters; `number` is its counter's index in every data plane."""
+    """A verdict is its name in lower case; `number` is its counter's index in every data plane."""
 
     number: int
     engines: Engine
@@ -80,12 +80,12 @@ class Verdict(StrEnum):
 
 
 def names(engine: Engine) -> dict[int, str]:
-    """Index of the counter -> name, of those that a data plane keeps."""
+    """Return the counters' names by index, for a data plane."""
     return {verdict.number: verdict.value for verdict in Verdict if engine in verdict.engines}
 
 
 def numbers(engine: Engine) -> list[Number]:
-    """The same as constants, and how many counters to make."""
+    """Return the same as constants, and the number of counters to make."""
     counted = [verdict for verdict in Verdict if engine in verdict.engines]
     count = 1 + max(each.number for each in counted)
     return [

@@ -1,3 +1,3 @@
-"""ToR switches that are BMv2 processes: one `simple_switch` a unit, its tables, and the aggregator that they
-make.
+"""Unit switches that are BMv2 processes: one `simple_switch` each, its tables, and the place that
+it forms.
 """

@@ -38,27 +38,29 @@ _MAIN = "aggregate.p4"
 _COMPILERS = ("p4c-bm2-ss", "p4c")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _INCLUDED = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
-_TIMEOUT_S = 900  # registers of 854 lanes take half a minute of CPU time, or two where p4c is not optimised
-# where in a source something was, and on whose disk: of no use to the switch, and other on every machine
+_TIMEOUT_S = (
+    900  # registers of 854 lanes take half a minute of CPU time, or two minutes with an unoptimised p4c
+)
+# source positions and file paths: useless to the switch, and different on every machine
 _DROPPED = frozenset({"source_info", "program"})
 
 Systems = Sequence[ProgramSource]
-"""The programs of systems that a switch has beside the core's."""
+"""The systems' programs that a switch has besides the core's."""
 
 
 def target(layout: str, systems: Systems, lanes: int, folder: Path = COMPILED) -> Path:
-    """Return the path of the program for packets of so many lanes, once it is compiled."""
+    """Return the path of the compiled program for packets of this many lanes."""
     return folder / f"{layout}-{'-'.join((SUM, *(each.name for each in systems)))}-{lanes}.json"
 
 
 def systems_named(names: Sequence[str] | None) -> tuple[ProgramSource, ...]:
-    """Return the programs of these names, or all of them. RequestError for one that there is not."""
+    """Return the systems' programs of these names, or all. RequestError for an unknown name."""
     return sources_named(ENGINE, names)
 
 
 def rendered(layout: str, systems: Systems, lanes: int) -> Mapping[str, str]:
-    """Return the files of p4/ that differ between switches: their lanes, their programs, and the room that
-    these work in.
+    """Render the files of p4/ that differ between switches: their lanes, their programs, and the memory of
+    these.
     """
     chosen = {each.name: f"meta.entry.program == PROGRAM_{each.name.upper()}" for each in systems}
     branches = [
@@ -88,7 +90,7 @@ def rendered(layout: str, systems: Systems, lanes: int) -> Mapping[str, str]:
 
 
 def sources_hash(layout: str, systems: Systems, lanes: int) -> str:
-    """Return the hash of all that a program is made of: no comment is."""
+    """Hash everything that a program is made of, without comments."""
     made = rendered(layout, systems, lanes)
     read: dict[str, str] = {}
     _read_in(_MAIN, SOURCES / _MAIN, read)
@@ -102,7 +104,7 @@ def sources_hash(layout: str, systems: Systems, lanes: int) -> str:
 
 
 def _read_in(name: str, path: Path, read: dict[str, str]) -> None:
-    """Read a source, and those that it includes, by their names from p4/ on."""
+    """Read a source and its includes into `read`, by their paths relative to p4/."""
     if name not in read:
         read[name] = path.read_text()
         for included in _INCLUDED.findall(read[name]):
@@ -111,24 +113,24 @@ def _read_in(name: str, path: Path, read: dict[str, str]) -> None:
 
 
 def _said(source: str) -> str:
-    """Return what the compiler looks at: no words of comments, but their lines, by which it names tables."""
+    """Strip comments from a source, but keep their line breaks: the compiler names tables by lines."""
     bare = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), source)
     return "\n".join(line.rstrip() for line in bare.splitlines())
 
 
 def recorded_hash(compiled: Path) -> str:
-    """Return the hash of what a compiled program was made of."""
+    """Return the hash of the sources of a compiled program."""
     return str(json.loads(compiled.read_text())["__meta__"]["sources"])
 
 
 def compiler() -> str | None:
-    """Return the path of p4c; None where it is not installed."""
+    """Return the path of p4c; None if it is not installed."""
     return next((path for name in _COMPILERS if (path := shutil.which(name))), None)
 
 
 def compile_program(layout: str, systems: Systems, lanes: int) -> str:
-    """Return the program's JSON. HostError without p4c; TestbedError with the compiler's first line of
-    complaint.
+    """Compile a program and return its JSON. HostError without p4c; TestbedError with the compiler's first
+    error line.
     """
     p4c = compiler()
     if p4c is None:
@@ -155,8 +157,8 @@ def compile_program(layout: str, systems: Systems, lanes: int) -> str:
 
 
 def _run(argv: Sequence[str]) -> tuple[int, str]:
-    """Return p4c's exit code and what it printed. It ends with whoever waits for it, and so does what it
-    starts: the driver p4c starts a preprocessor and a backend.
+    """Run p4c; return its exit code and output. Interrupting this ends p4c and its children: the driver p4c
+    starts a preprocessor and a backend.
     """
     try:
         with subprocess.Popen(

@@ -1,11 +1,11 @@
-"""The control port of a switch: a link by which the daemon sends it ticks, and nobody else anything.
+"""The control port of a switch: a link over which only the daemon sends, and sends ticks.
 
-It is a pair of devices in the network namespace of the switch. The one end is a port of the switch, whose
-tables know it as PORT_CONTROL; frames are sent to the other end by a socket of this process.
+It is a pair of devices in the network namespace of the switch. One end is a port of the switch, PORT_CONTROL
+in its tables; a socket of this process sends frames from the other end.
 
-The switch takes frames from libpcap's ring at its end: 2 MiB, cut into frames of the device's MTU, and what
-does not fit is lost with no word (of an MTU of 9000, 231 frames did). So a mark, which the switch sends back,
-follows every WINDOW frames, and no more are sent until it has come.
+The switch reads frames from libpcap's ring at its end: 2 MiB, divided into frames of the device's MTU; frames
+that do not fit are lost silently (231 frames fitted at an MTU of 9000). So after every WINDOW frames comes a
+mark, which the switch sends back, and no more frames are sent until it has arrived.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _NAMESPACE = Path("/proc/thread-self/ns/net")
 
 
 class AwayError(TestbedError):
-    """The switch takes no frames now: it has ended, or is being started again, or has too much to do."""
+    """The switch accepts no frames now: it has ended, is restarting, or is overloaded."""
 
 
 class ControlPort:
-    """The link of one switch. `open` makes it, `close` takes it away; both may be called at any time. `send`
-    is for many threads.
+    """The control link of one switch. `open` makes it, `close` removes it; either may be called at any time.
+    `send` is thread-safe.
     """
 
     def __init__(self, dpid: Dpid) -> None:
@@ -47,11 +47,11 @@ class ControlPort:
         self._is_made = False
         self._socket: socket.socket | None = None
         self._sending = threading.Lock()
-        self._under_way = 0  # frames since the last mark that came back
+        self._under_way = 0  # frames since the last returned mark
         self._marks = 0
 
     def open(self) -> None:
-        """Make the devices, both up. NetlinkError if they are there."""
+        """Make the devices, both up. NetlinkError if they exist."""
         namespace = os.open(_NAMESPACE, os.O_RDONLY)
         ends = [DeviceSpec(name, namespace, _MTU) for name in (self.device, self._far)]
         try:
@@ -71,7 +71,7 @@ class ControlPort:
             os.close(namespace)
 
     def close(self) -> None:
-        """Delete the devices, if `open` made them and they are not gone."""
+        """Delete the devices, if `open` made them and they still exist."""
         if self._socket:
             self._socket.close()
             self._socket = None
@@ -81,8 +81,8 @@ class ControlPort:
                 route.delete(self.device)
 
     def send(self, frame: bytes) -> None:
-        """Have the switch receive a frame. TestbedError where it cannot be sent, AwayError where the port is
-        not open, or where the switch does not take the frames before within ANSWER_S.
+        """Send a frame to the switch. TestbedError if it cannot be sent; AwayError if the port is not open,
+        or if the switch does not process the earlier frames within ANSWER_S.
         """
         with self._sending:
             if self._under_way >= WINDOW:
@@ -91,13 +91,13 @@ class ControlPort:
             self._under_way += 1
 
     def _await_mark(self) -> None:
-        """Wait until the switch has worked on all that was sent. Frames of a ring are taken in order."""
+        """Wait until the switch has processed everything sent. It reads a ring's frames in order."""
         self._marks += 1
         mark = self._mark + self._marks.to_bytes(8, "big")
         self._put(mark.ljust(_LEAST_BYTES, b"\0"))
         deadline = time.monotonic() + ANSWER_S
         while self._heard(deadline)[: len(mark)] != mark:
-            pass  # one that came after its deadline
+            pass  # an earlier mark that came after its deadline
         self._under_way = 0
 
     def _put(self, frame: bytes) -> None:
@@ -109,7 +109,7 @@ class ControlPort:
             raise TestbedError(f"send a tick by {self.device}: {error.strerror}") from error
 
     def _heard(self, deadline: float) -> bytes:
-        """Return the next frame that comes back."""
+        """Return the next frame that the switch sends back."""
         opened = self._socket
         if opened is None:
             raise AwayError(f"{self.device}: the control port is not open")
@@ -127,7 +127,7 @@ class ControlPort:
 
 
 def _silence(device: str) -> None:
-    """Have the kernel send nothing of its own by a device, where it has IPv6."""
+    """Prevent the kernel from sending IPv6 traffic of its own on a device."""
     switch = Path("/proc/sys/net/ipv6/conf", device, "disable_ipv6")
     if switch.exists():
         switch.write_text("1")

@@ -1,4 +1,6 @@
-"""The interface of a program's own part of a P4 switch: what it has in tables and registers of its own."""
+"""The interface of a program's own part of a P4 switch: the state that it has in its own tables and
+registers.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,14 @@ from testbed.topology.addresses import Dpid
 
 
 class SwitchEndedError(TestbedError):
-    """There is no process to ask."""
+    """The switch has no process to query."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchAccess:
-    """The ways by which a part acts on its switch. `client` is used while `asking`, a context manager that
-    raises SwitchEndedError; `send` has the switch work on a frame, and `lacks_ticks` ends one that cannot
-    have its ticks, for this reason. `empties` says whether records that a tree is given are emptied.
+    """A part's access to its switch. Use `client` within `asking`, a context manager that raises
+    SwitchEndedError. `send` passes a frame to the switch; `lacks_ticks` ends a switch whose ticks cannot be
+    sent, with a reason. `empties`: whether records allocated to a tree must be cleared.
     """
 
     dpid: Dpid
@@ -33,25 +35,25 @@ class SwitchAccess:
 
 
 class SwitchPart(Protocol):
-    """A program's part of one switch. It is made with a SwitchAccess, when the first of the program's trees
-    comes, and stays when the switch is started again. The switch calls it while asking.
+    """A program's part of one switch. It is made with a SwitchAccess when the first of the program's trees
+    arrives, and stays when the switch is restarted. The switch calls it within `asking`.
     """
 
     has_slots: bool  # whether its trees have segments of the switch's slots
 
     def admit(self, number: int, entry: Entry) -> Mapping[str, int]:
-        """Put what a tree of job `number` has, before its entry; what is there of its generation stays.
-        Return the parameters of `set_entry` that name it.
+        """Set the state of a tree of job `number`, before its entry; state of the same generation stays.
+        Return the parameters of `set_entry` that refer to it.
         """
 
     def release(self, number: int, tree: int) -> None:
-        """Take it away, once the tree's entry is gone; nothing if there is none."""
+        """Remove the state of a tree, after its entry; do nothing if there is none."""
 
     def forget(self, number: int, tree: int) -> None:
-        """Forget a tree that is gone with the switch."""
+        """Drop a tree that was lost with the switch."""
 
     def restart(self) -> None:
-        """Forget all trees: the switch is started, and has none of them."""
+        """Drop all trees: the switch was started without them."""
 
     def close(self) -> None:
         """End what runs beside the switch."""

@@ -1,8 +1,8 @@
-"""The trial of BMv2 in the namespaces that it is run in: `python -m testbed.dataplanes.bmv2.probe`, which
-testbed/host_checks/kernel.py runs.
+"""Try BMv2 in the current namespaces: `python -m testbed.dataplanes.bmv2.probe`, run by
+testbed/host_checks/kernel.py.
 
-It makes and leaves veth pairs, for those namespaces end with the probe, and prints one line of what was seen;
-on stderr one of what failed.
+Leaves its veth pairs behind, since these namespaces end with it. Prints one line of what it saw; on stderr,
+one line of what failed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HOSTS = (1, 2)
 
 
 def probe() -> str:
-    """Start a switch with the program for the usual MTU, and have it carry a frame."""
+    """Start a switch with the program for the default MTU, and send a frame through it."""
     program = compiled("wide", MTU)
     tool("ip", "link", "set", "lo", "up")
     ports = {addresses.tor_port_device(UNIT, host): addresses.tor_port_number(host) for host in HOSTS}

@@ -1,4 +1,4 @@
-"""One `simple_switch` process: its command line, its start, its end. Owns a thread for it, and its log
+"""One `simple_switch` process: its command line, its start and its end. Owns a thread for it, and its log
 files.
 """
 
@@ -25,17 +25,17 @@ END_S = 5.0
 
 
 def thrift_port(dpid: Dpid) -> int:
-    """Return the port of a switch, at 127.0.0.1 in the testbed's root network namespace."""
+    """Return the Thrift port of a switch, at 127.0.0.1 in the testbed's root network namespace."""
     return THRIFT_BASE + dpid
 
 
 def ended_words(dpid: Dpid, how: str) -> str:
-    """Say that a switch ended, and how."""
+    """Describe that a switch ended, and how."""
     return f"{tor_name(dpid)}'s {BINARY} ended ({how})"
 
 
 def binary() -> str:
-    """Return the path of simple_switch. HostError where there is none."""
+    """Return the path of simple_switch. HostError if there is none."""
     path = shutil.which(BINARY)
     if path is None:
         raise HostError(f"{BINARY} (BMv2) is not installed, and the engine bmv2 is it; run: {INSTALL}")
@@ -43,15 +43,15 @@ def binary() -> str:
 
 
 class SwitchProcess:
-    """The process of a switch. Its end is seen by a thread, which is also what started it.
+    """The process of a switch. One thread starts it and waits for its end.
 
-    The kernel ends the process with the thread that started it (PR_SET_PDEATHSIG): so that thread lives as
+    The kernel ends the process with the thread that started it (PR_SET_PDEATHSIG), so that thread lives as
     long as the process.
     """
 
     def __init__(self, dpid: Dpid, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> None:
-        """`ports`: device -> number. `log` is a folder; `verbose` has every packet's way written there
-        too.
+        """Start the process. `ports`: device -> number. `log` is a folder; with `verbose`, the path of every
+        packet is logged there too. TestbedError if the start fails.
         """
         self._name, self._argv = tor_name(dpid), _arguments(dpid, ports, program, log, verbose)
         self._log = log / f"{self._name}-bmv2.log"
@@ -60,7 +60,9 @@ class SwitchProcess:
         self._why: str | None = None
         self._started = threading.Event()
         with socket.socket() as other:
-            if other.connect_ex(("127.0.0.1", thrift_port(dpid))) == 0:  # and would answer for this one
+            if (
+                other.connect_ex(("127.0.0.1", thrift_port(dpid))) == 0
+            ):  # which would answer instead of this switch
                 raise TestbedError(
                     f"start {self._name}'s {BINARY}: another program listens at 127.0.0.1:{thrift_port(dpid)}"
                 )
@@ -76,8 +78,8 @@ class SwitchProcess:
         return self._process.pid
 
     def ended(self, within_s: float = 0.0) -> str | None:
-        """Say how it ended: "signal 9", "exit code 1: " and its last words, or what `stop` was told. None
-        while it runs.
+        """Describe how it ended: "signal 9", "exit code 1: " and its last words, or the reason passed to
+        `stop`. None while it runs.
         """
         assert self._process is not None
         self._thread.join(within_s)
@@ -96,8 +98,8 @@ class SwitchProcess:
         return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
 
     def stop(self, why: str | None = None) -> None:
-        """Kill it, if it runs, and wait for its end. It holds nothing that is worth saving. `why` is for
-        `ended` to tell.
+        """Kill it, if it runs, and wait for its end; it has no state worth saving. `ended` will
+        return `why`.
         """
         assert self._process is not None
         if self._process.returncode is None:
@@ -130,8 +132,8 @@ def _arguments(dpid: Dpid, ports: Mapping[str, int], program: Path, log: Path, v
     interfaces = [part for device, number in ports.items() for part in ("-i", f"{number}@{device}")]
     arguments = [binary(), *interfaces, "--thrift-port", str(thrift_port(dpid)), "--device-id", str(dpid)]
     if _has_notifications(arguments[0]):
-        # within the process: the default is a socket in /tmp, which all switches of this number on the host
-        # would share
+        # in-process: the default is a socket in /tmp, which all switches of this number on the machine would
+        # share
         arguments += ["--notifications-addr", "inproc://notifications"]
     if verbose:
         arguments += [
@@ -148,7 +150,7 @@ def _arguments(dpid: Dpid, ports: Mapping[str, int], program: Path, log: Path, v
 
 @functools.cache
 def _has_notifications(path: str) -> bool:
-    """BMv2 may be built without nanomsg, and then refuses the option."""
+    """Return whether BMv2 was built with nanomsg; without it, it refuses the option."""
     try:
         ended = subprocess.run([path, "--help"], capture_output=True, text=True, check=False, timeout=HELP_S)
     except subprocess.TimeoutExpired as error:

@@ -1,4 +1,4 @@
-"""The P4 program of a configuration's switches, and what its numbers are called."""
+"""The compiled P4 program of a configuration's switches, and the names of its counters."""
 
 from __future__ import annotations
 
@@ -26,21 +26,20 @@ from testbed.wire.render_p4 import P4_LAYOUTS
 
 
 def lanes_of(program: Path) -> int:
-    """Return how many lanes the packets of a compiled program have."""
+    """Return the lanes of a compiled program's packets."""
     return int(program.stem.rpartition("-")[2])
 
 
 def programs_of(program: Path) -> list[str]:
-    """Return the names of the data-plane programs that a compiled program has."""
+    """Return the names of the data-plane programs in a compiled program."""
     return program.stem.split("-")[1:-1]
 
 
 def compiled(layout: str, mtu: int, names: Sequence[str] | None = None) -> Path:
-    """Return what `simple_switch` loads on a fabric of this MTU in bytes, with the programs of systems of
-    these names, or all of them. One that is not kept in the repository is compiled, once.
+    """Return the compiled program for a fabric of this MTU in bytes, with the systems' programs of these
+    names, or all. One that is not kept in the repository is compiled, once.
 
-    Raises RequestError for a layout or a name that there is not; HostError where there is no compiler, and
-    TestbedError where that does not end.
+    RequestError for an unknown layout or name, HostError without a compiler, TestbedError if compiling fails.
     """
     if layout not in P4_LAYOUTS:
         raise RequestError(f"bmv2.layout: {layout!r}; accepted are {', '.join(P4_LAYOUTS)}")
@@ -51,8 +50,8 @@ def compiled(layout: str, mtu: int, names: Sequence[str] | None = None) -> Path:
 
 
 def _made(layout: str, systems: Systems, lanes: int, digest: str) -> Path:
-    """Return a program that was compiled on this host, or compile it. Each has a folder of its sources' hash:
-    a switch that is started again loads what it had, whatever another checkout has compiled meanwhile.
+    """Return a program compiled earlier on this host, or compile it. The folder is named by the sources'
+    hash: so a restarted switch loads the same program, whatever another checkout compiled meanwhile.
     """
     folder = cache_folder() / "p4"
     path = target(layout, systems, lanes, folder / digest[:16])

@@ -1,5 +1,5 @@
-"""A switch's routes: the whole table at a time. The controller's process uses it too, which owns no
-switch.
+"""Set a switch's routes, always the whole table. Also used by the controller's process, which owns
+no switch.
 """
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ from testbed.topology.model import UnitSpec
 
 TABLE, CIRCUITS = "routes", "circuits"
 
-# (IPv4 address, prefix) -> (devices to leave by, of parallel circuits, or the one, "" for nowhere; new
+# (IPv4 address, prefix) -> (devices to leave by: of parallel circuits, or a single one, "" for none; new
 # destination MAC or "")
 Routes = Mapping[tuple[str, int], tuple[tuple[str, ...], str]]
 _Wanted = Mapping[tuple[int, int | None], Action]  # by value and prefix of the key
 
 
 def router(unit: UnitSpec, dpid: Dpid) -> Callable[[Routes], None]:
-    """Return what replaces the table of routes of a unit's switch, from whatever process of the testbed."""
+    """Return a function that replaces the routing table of a unit's switch; it works in any process of the
+    testbed.
+    """
     return partial(set_routes, SwitchClient(dpid), unit.ports_of(dpid))
 
 
 def set_routes(client: SwitchClient, ports: Mapping[str, int], routes: Routes) -> None:
     """Replace the table (`Routes`). `ports`: device -> number.
 
-    An entry that stays is not touched, one that changes is replaced in one step; parallel circuits are there
-    before a route names them. Raises SettingError if another table is read back.
+    Unchanged entries are not touched, and changed ones are replaced in one step; parallel circuits are set
+    before a route refers to them. SettingError if another table is read back.
     """
     wanted, circuits = dict[tuple[int, int | None], Action](), dict[tuple[int, int | None], Action]()
     for (ip, prefix), (devices, mac) in routes.items():
@@ -45,7 +47,7 @@ def set_routes(client: SwitchClient, ports: Mapping[str, int], routes: Routes) -
 
 
 def _put(client: SwitchClient, table: str, bits: int, wanted: _Wanted) -> dict[tuple[int, int | None], int]:
-    """Put the entries that are wanted, and return the handles of those that were there."""
+    """Write the wanted entries; return the handles of the earlier ones."""
     present = {(entry.value, entry.prefix): entry for entry in client.entries(table)}
     for (value, prefix), action in wanted.items():
         entry = present.get((value, prefix))
@@ -59,7 +61,7 @@ def _put(client: SwitchClient, table: str, bits: int, wanted: _Wanted) -> dict[t
 def _remove(
     client: SwitchClient, table: str, present: Mapping[tuple[int, int | None], int], wanted: _Wanted
 ) -> None:
-    """Take away what was there and is not wanted, and read the table back."""
+    """Delete earlier entries that are not wanted, and read the table back."""
     for key, handle in present.items():
         if key not in wanted:
             client.delete_entry(table, handle)
@@ -69,7 +71,7 @@ def _remove(
 
 
 def mac_number(mac: str) -> int:
-    """Return the 48-bit number of a MAC address."""
+    """Convert a MAC address to a 48-bit number."""
     return int(mac.replace(":", ""), 16)
 
 
@@ -81,7 +83,7 @@ def _port(ports: Mapping[str, int], device: str) -> int:
 
 def _action(numbers: Sequence[int], mac: str) -> Action:
     if not numbers:
-        return Action("no_route")  # and nobody has the switch's own MAC address: `stations` drops it
-    if len(numbers) > 1:  # to another unit: no host's address is set there
+        return Action("no_route")  # no station has the switch's own MAC address, so `stations` drops it
+    if len(numbers) > 1:  # to another unit, so no host's MAC address is set
         return Action("spread", (numbers[0], len(numbers)))
     return Action("route_to", (numbers[0], mac_number(mac))) if mac else Action("route", (numbers[0],))

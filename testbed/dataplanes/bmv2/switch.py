@@ -1,5 +1,5 @@
-"""A switch of a unit that is a `simple_switch` running p4/: its process, what its tables hold, and the
-aggregator that it is to the testbed.
+"""A unit's switch as a `simple_switch` process that runs p4/: its process, the contents of its tables, and
+its interface as a place.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from testbed.wire import places as contract
 from testbed.wire import spreading
 from testbed.wire.places import JOB_SLOTS, P4_ENTRY
 
-QUEUE_PACKETS = 1024  # for each port: a whole window of a job's results (JOB_SLOTS / 2), twice
+QUEUE_PACKETS = 1024  # for each port: two windows of a job's results (JOB_SLOTS / 2 each)
 FLOOD_GROUP = 1
 MAX_GROUPS = 4096  # the switch's own limit
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 READY_S = 30.0
-END_SEEN_S = 2.0  # a process with many ports takes its time between the end of its connections and its own
+END_SEEN_S = 2.0  # a process with many ports ends long after its connections
 
 
 class _Held(NamedTuple):
-    """An entry that the switch has: its handle, and the parameters that the program's part said of it."""
+    """An entry in the switch: its handle, the entry, and the parameters that the program's part added."""
 
     handle: int
     entry: Entry
@@ -50,16 +50,16 @@ class _Held(NamedTuple):
 class Bmv2Switch:
     """A context manager: entering it starts the switch, leaving it ends it. Thread-safe.
 
-    One that does not answer, or reads back what was not set, is ended, for its tables are no longer known:
-    `ended` says why. Whatever is asked of a switch that ended fails at once, until it is restarted.
+    A switch that does not answer, or reads back a wrong value, is ended, since its tables are then unknown;
+    `ended` says why. Requests to a switch that ended fail at once, until it is restarted.
     """
 
     slots = JOB_SLOTS
-    empties_records = True  # those that a tree is given
+    empties_records = True  # whether to clear records allocated to a tree
 
     def __init__(self, dpid: Dpid, ports: Mapping[str, int], program: Path, log: Path, verbose: bool) -> None:
-        """`ports`: device -> port number, all of its own but the control port, which the switch makes.
-        `program` is one of `compiled`'s; `log` is a folder.
+        """Prepare the switch. `ports`: device -> port number, all except the control port, which the switch
+        makes itself. `program` comes from `compiled`; `log` is a folder.
         """
         self._dpid, self._name, self._ports = dpid, addresses.tor_name(dpid), dict(ports)
         self._program, self._log, self._verbose = program, log, verbose
@@ -95,26 +95,24 @@ class Bmv2Switch:
 
     @property
     def pid(self) -> int | None:
-        """Return the process's number, while it was not stopped."""
+        """The process id, unless the process was stopped."""
         return self._process.pid if self._process else None
 
     def ended(self) -> str | None:
-        """Say why the process is gone, though nobody called `stop`: "signal 9", "exit code 1: " and its last
-        words, or "did not answer within 5 s (entry of jobs)" if it was ended for that. None while it runs.
+        """Describe why the process ended without `stop`: "signal 9", "exit code 1: " and its last words, or
+        "did not answer within 5 s (entry of jobs)" if it was ended for that. None while it runs.
         """
         return self._process.ended() if self._process else None
 
     def restart(self) -> None:
-        """Start a new process in place of what is left of the old one. It knows its hosts, and no job, sender
-        or route.
-        """
+        """Replace the ended process by a new one. It knows its hosts, but no job, sender or route."""
         with self._lock:
             self.stop()
             try:
                 self._start()
             except BaseException:
                 if self._process:
-                    self._process.stop()  # and kept: `ended` tells that it is gone
+                    self._process.stop()  # keep it, so that `ended` reports its end
                 raise
 
     def stop(self) -> None:
@@ -125,14 +123,14 @@ class Bmv2Switch:
             if process:
                 process.stop()
 
-    # ------------------------------------------------------------------ what the testbed tells it
+    # ------------------------------------------------------------------ the place's interface
 
     def set_group(
         self, number: int, tree: int, devices: Sequence[str], bundles: Sequence[Sequence[str]] = ()
     ) -> None:
-        """Say by which ports the results of a job's tree leave, before `admit`: by all of `devices`, and by
-        one of each of `bundles`, for which there is a group for each way over parallel circuits. Each is
-        replaced in one step; where their number changes, so is the tree's entry.
+        """Set the ports by which the results of a job's tree leave, before `admit`: all of `devices`, and one
+        of each of `bundles`. There is one multicast group per way over parallel circuits. Each is replaced in
+        one step; if their number changes, so is the tree's entry.
         """
         ways = [[self._port(device) for device in (*devices, *way)] for way in spreading.by_way(bundles)]
         key = (number, tree)
@@ -159,7 +157,7 @@ class Bmv2Switch:
                 self._client.delete_group(group, node)
 
     def _free_groups(self, number: int, count: int) -> int:
-        """Return the first of so many group numbers in a row that are free."""
+        """Return the first of `count` consecutive free group numbers."""
         used = {group for groups in self._groups.values() for group, _ in groups}
         for first in range(FLOOD_GROUP + 1, MAX_GROUPS - count + 1):
             if used.isdisjoint(range(first, first + count)):
@@ -171,8 +169,8 @@ class Bmv2Switch:
         return Action("set_entry", entry_data(entry, groups[0][0], len(groups), named))
 
     def admit(self, number: int, entry: Entry) -> None:
-        """Put the entry of a job's tree. If it is new, its segment's slots are empty; else the entry is
-        replaced in one step.
+        """Write the entry of a job's tree. For a new tree the slots of its segment are empty; otherwise the
+        entry is replaced in one step.
         """
         key = (number, entry.tree)
         lanes = lanes_of(self._program)
@@ -200,7 +198,7 @@ class Bmv2Switch:
             self._entries[key] = _Held(handle, entry, named)
 
     def _part_for(self, program: str) -> SwitchPart | None:
-        """Return a program's part, which is made where it is not there; None for one that has none."""
+        """Return a program's part, made at first use; None for a program without one."""
         make = part_class(program, ENGINE)
         if make is not None and make not in self._parts:
             access = SwitchAccess(
@@ -215,16 +213,18 @@ class Bmv2Switch:
         return self._parts.get(make)
 
     def part(self, program: str) -> SwitchPart | None:
-        """Return a program's own part of this switch; None where it has none here."""
+        """Return a program's own part of this switch, or None."""
         return self._parts.get(part_class(program, ENGINE))
 
     def empty(self, base: int, size: int) -> None:
-        """Empty slots: a job is not to find what another left there."""
+        """Empty slots, so that a job does not find another's sums there."""
         with self._asking():
             self._client.fill_register("slot_state", base, base + size, 0)
 
     def bind(self, host: int, sender: Sender | None) -> None:
-        """Say who may send gradients by the port of this host; None: nobody, as a switch that ended lets."""
+        """Set the sender that may send gradients by this host's port; None: nobody, as after the switch has
+        ended.
+        """
         address = _ip(addresses.tor_ip(self._dpid))
         try:
             with self._asking():
@@ -235,11 +235,11 @@ class Bmv2Switch:
                 raise
 
     def release(self, number: int, tree: int | None = None) -> None:
-        """Takes a job's entries and groups, or those of one tree; nothing if it has none, or if the switch
-        ended, and they with it.
+        """Delete a job's entries and groups, or those of one tree; do nothing if it has none, or if they
+        ended with the switch.
 
-        A packet that is being worked on may still find the job's slots; no later job minds, for its
-        generation is another.
+        A packet in the pipeline may still reach the job's slots; this does not disturb a later job, whose
+        generation differs.
         """
         held = {*self._entries, *self._groups}
         mine = [key for key in held if key[0] == number and tree in (None, key[1])]
@@ -264,17 +264,17 @@ class Bmv2Switch:
                     part.forget(*key)
 
     def tick(self, tick: Tick) -> None:
-        """Send a tick to the control port. It is worked on behind what has arrived already; where too many
-        wait for that, so does this. TestbedError if that takes too long.
+        """Send a tick to the control port. It is processed after earlier frames, and waits if too many are
+        queued. TestbedError if that takes too long.
         """
         with self._asking():
             if (tick.job, tick.tree) not in self._entries:
                 raise TestbedError(f"tick job {tick.job}, tree {tick.tree}: it is not summed at {self._name}")
             frame = tick_frame(tick, self._entries[tick.job, tick.tree].entry)
-        self._control.send(frame)  # may wait for others: nobody who asks the switch is to wait for that
+        self._control.send(frame)  # may wait for earlier ticks: not under the lock that all queries take
 
     def verdicts(self) -> dict[str, int]:
-        """Count what became of packets since the process started."""
+        """Count packets by verdict since the process started."""
         with self._asking():
             counts = self._client.counters("verdicts", list(self._verdicts))
         return dict(zip(self._verdicts.values(), counts, strict=True))
@@ -285,9 +285,9 @@ class Bmv2Switch:
         for part in self._parts.values():
             part.restart()
         self._entries: dict[tuple[int, int], _Held] = {}  # by job and tree
-        # (job, tree) -> by way, a group and the handle of its node
+        # (job, tree) -> by way: a group, and the handle of its node
         self._groups: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        self._senders: dict[int, int] = {}  # port of a host -> handle of its entry
+        self._senders: dict[int, int] = {}  # host's port -> handle of its entry
 
     def _start(self) -> None:
         self._forget()
@@ -298,8 +298,8 @@ class Bmv2Switch:
             self._settle()
 
     def _set_offloads(self) -> None:
-        """libpcap's ring of 2 MiB holds 1,000 frames of an MTU of 1500, but 32 where the device may merge or
-        segment frames.
+        """Set the ports' offloads: libpcap's ring of 2 MiB holds 1,000 frames at an MTU of 1500, but only 32
+        if the device may merge or segment frames.
         """
         with FeatureControl() as control:
             for device in self._all_ports:
@@ -309,7 +309,7 @@ class Bmv2Switch:
                     raise TestbedError(f"{self._name}: port {device}: {error.strerror}") from error
 
     def _wait_ready(self, process: SwitchProcess) -> None:
-        """Wait until it answers, with the program and the ports that it was given."""
+        """Wait until the switch answers, with the given program and ports."""
         deadline = time.monotonic() + READY_S
         while True:
             if end := process.ended():
@@ -333,14 +333,14 @@ class Bmv2Switch:
             )
 
     def _settle(self) -> None:
-        """Set what every switch has: its address, who is behind each port, where stations are, whom a
-        broadcast reaches.
+        """Set the tables that every switch has: its address, the kind of each port, the stations' ports, and
+        the broadcast group.
         """
         client, address = self._client, _ip(addresses.tor_ip(self._dpid))
         unit, rack = addresses.tor_unit(self._dpid), addresses.tor_rack(self._dpid)
         hosts = [
             number for number in self._ports.values() if addresses.is_host_port(number)
-        ]  # numbered as the hosts are
+        ]  # hosts' ports have the hosts' numbers
         for number in set(self._ports.values()).difference(hosts):
             client.add_entry("ports", Key(number, 9), Action("from_fabric", (address,)))
             client.add_entry("to_fabric", Key(number, 9), Action("leave_out"))
@@ -358,7 +358,9 @@ class Bmv2Switch:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Alone. A switch that leaves unknown what it did is ended; a refusal is raised as it is."""
+        """Hold the lock during queries. A switch whose state is unknown afterwards is ended; a refusal is
+        raised as it is.
+        """
         with self._lock:
             process = self._process
             if process is None:
@@ -380,7 +382,7 @@ class Bmv2Switch:
         return SwitchEndedError(ended_words(self._dpid, process.ended() or why))
 
     def _lacks_ticks(self, why: str) -> None:
-        """End a switch whose timers' ticks cannot be sent, which else would wait for ever."""
+        """End a switch whose ticks cannot be sent: its blocks would wait forever."""
         with self._lock:
             if self._process and not self._process.ended():
                 self._process.stop(why)
@@ -399,8 +401,8 @@ _ROLES = {
 
 
 def entry_data(entry: Entry, group: int, ways: int, named: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the parameters of the P4 program's `set_entry`, in their order; of `named` those that the
-    entry's program says itself.
+    """Return the arguments of the P4 program's `set_entry`, in its order; from `named`, those that the
+    program's part added.
     """
     values = {
         **{
@@ -424,7 +426,7 @@ def entry_data(entry: Entry, group: int, ways: int, named: Mapping[str, int]) ->
 
 
 def _from(sender: Sender | None, address: int) -> Action:
-    """Return the action for packets of a host's port at the switch of this address."""
+    """Return the action for packets from a host's port, at the switch with this address."""
     if sender is None:
         return Action("from_host", (address,))
     worker = (0, 0) if sender.worker is None else (1, sender.worker)

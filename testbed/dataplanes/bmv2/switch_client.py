@@ -1,7 +1,7 @@
-"""The Thrift client of one switch: tables, multicast groups, registers, counters. What it sets, it reads
-back.
+"""The Thrift client of one switch: tables, multicast groups, registers, counters. It reads back everything
+that it sets.
 
-The only importer of BMv2's client and of thrift. Knows nothing of the P4 program but what its callers name.
+The only importer of BMv2's client and of thrift. Knows the P4 program only by names that callers give.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from testbed.dataplanes.bmv2.process import BINARY, thrift_port
 from testbed.errors import SettingError, TestbedError
 from testbed.topology.addresses import Dpid, tor_name
 
-# It logs each refused connection; who asked gets an error that says so.
+# It logs each refused connection; the caller gets an error for that anyway.
 logging.getLogger("thrift").addHandler(logging.NullHandler())
 
 ANSWER_S = 5.0
@@ -38,10 +38,10 @@ _CONTEXT = 0  # a switch has contexts, simple_switch one
 
 
 class NoAnswerError(TestbedError):
-    """The switch said nothing, in time (`timed_out`) or before the connection was lost: what was asked of it
-    is done, or is not.
+    """The switch did not answer, in time (`timed_out`) or before the connection was lost: the request may or
+    may not have been executed.
 
-    What it refuses is a TestbedError: nothing was done. `how` is the message without the switch's name.
+    A refusal is a TestbedError: nothing was executed. `how` is the message without the switch's name.
     """
 
     def __init__(self, name: str, what: str, said: str, timed_out: bool) -> None:
@@ -51,8 +51,8 @@ class NoAnswerError(TestbedError):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The match of an entry: a number of `bits` (those of the field), all of them or, for lpm, the first
-    `prefix`.
+    """The match of an entry: a number of `bits` (the field's), matched exactly, or for lpm by its first
+    `prefix` bits.
     """
 
     value: int
@@ -60,7 +60,7 @@ class Key:
     prefix: int | None = None
 
     def packed(self) -> list[Any]:
-        """Return it as Thrift sends it."""
+        """Encode it for Thrift."""
         data = self.value.to_bytes((self.bits + 7) // 8, "big")
         if self.prefix is None:
             exact = types.BmMatchParamExact(data)
@@ -71,19 +71,19 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An action of the P4 program and the values of its parameters, in their order."""
+    """An action of the P4 program, and the values of its parameters, in their order."""
 
     name: str
     data: tuple[int, ...] = ()
 
     def packed(self) -> list[bytes]:
-        """Return the values as Thrift sends them: in any length that holds the number."""
+        """Encode the values for Thrift, each in the fewest bytes that hold it."""
         return [value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big") for value in self.data]
 
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """An entry of a table as the switch tells it."""
+    """An entry of a table, as read from the switch."""
 
     handle: int
     value: int  # of the key's only field
@@ -101,8 +101,8 @@ class _Connection:
 
 
 class SwitchClient:
-    """A client of the switch `dpid`. Thread-safe; connects when it is first asked, and again after a
-    restart of the switch.
+    """A client of the switch `dpid`. Thread-safe. It connects at its first request, and again after a restart
+    of the switch.
     """
 
     def __init__(self, dpid: Dpid, answer_s: float = ANSWER_S) -> None:
@@ -119,23 +119,25 @@ class SwitchClient:
     # ------------------------------------------------------------------ the switch
 
     def uptime_us(self) -> int:
-        """Return the time since its start; it answers this when all else is there to be asked."""
+        """Return the time since the switch started. It answers this last: then everything else can be
+        queried.
+        """
         with self._speaking("uptime") as switch:
             return int(switch.target.get_time_elapsed_us())
 
     def program_digest(self) -> bytes:
-        """Return the MD5 of the program's text that it runs."""
+        """Return the MD5 of the text of the running program."""
         with self._speaking("the program's digest") as switch:
             return bytes(switch.standard.bm_get_config_md5())
 
     def ports(self) -> dict[str, int]:
-        """Return the number of each device that is a port of its."""
+        """Return the port number of each device."""
         with self._speaking("ports") as switch:
             return {port.iface_name: port.port_num for port in switch.standard.bm_dev_mgr_show_ports()}
 
     def set_queue_depth(self, packets: int) -> None:
-        """Set how many packets may wait for each port; those that come then are lost. There is nothing to
-        read back.
+        """Limit how many packets may wait for each port; further ones are lost. The setting cannot be read
+        back.
         """
         with self._speaking("queue depth") as switch:
             switch.target.set_all_egress_queue_depths(packets)
@@ -143,7 +145,7 @@ class SwitchClient:
     # ------------------------------------------------------------------ tables
 
     def set_default(self, table: str, action: Action) -> None:
-        """Set what a table does with what it has no entry for."""
+        """Set a table's default action."""
         with self._speaking(f"default of {table}") as switch:
             switch.standard.bm_mt_set_default_action(_CONTEXT, table, action.name, action.packed())
             self._same(
@@ -164,7 +166,7 @@ class SwitchClient:
             return int(handle)
 
     def replace_entry(self, table: str, handle: int, action: Action) -> None:
-        """Replace an entry's action in one step: a packet meets the old action or the new one."""
+        """Replace an entry's action in one step: each packet meets either the old or the new action."""
         with self._speaking(f"entry of {table}") as switch:
             switch.standard.bm_mt_modify_entry(_CONTEXT, table, handle, action.name, action.packed())
             entry = _entry(switch.standard.bm_mt_get_entry(_CONTEXT, table, handle))
@@ -175,14 +177,14 @@ class SwitchClient:
             switch.standard.bm_mt_delete_entry(_CONTEXT, table, handle)
 
     def entries(self, table: str) -> list[TableEntry]:
-        """Return all of a table's entries, in no order."""
+        """Return all entries of a table, unordered."""
         with self._speaking(f"entries of {table}") as switch:
             return [_entry(entry) for entry in switch.standard.bm_mt_get_entries(_CONTEXT, table)]
 
     # ------------------------------------------------------------------ multicast groups
 
     def add_group(self, group: int, ports: Iterable[int]) -> int:
-        """Make a group of these ports; the handle is for `replace_group` and `delete_group`."""
+        """Make a group of these ports; return its handle for `replace_group` and `delete_group`."""
         wanted = frozenset(ports)
         with self._speaking(f"group {group}") as switch:
             node = switch.groups.bm_mc_node_create(_CONTEXT, group, _port_map(wanted), "")
@@ -220,7 +222,7 @@ class SwitchClient:
     # ------------------------------------------------------------------ registers and counters
 
     def fill_register(self, name: str, start: int, end: int, value: int) -> None:
-        """Write the cells from `start` up to, and without, `end`; read the first and the last one back."""
+        """Write the cells from `start` to before `end`; read the first and the last one back."""
         with self._speaking(f"register {name}") as switch:
             switch.standard.bm_register_write_range(_CONTEXT, name, start, end, value)
             for index in {start, end - 1} if end > start else ():
@@ -228,29 +230,31 @@ class SwitchClient:
                 self._same(f"register {name}, cell {index}", value, read)
 
     def register(self, name: str) -> list[int]:
-        """Return all cells. Of a register of more than 63 bits, what a signed 64-bit number keeps."""
+        """Return all cells. Values of more than 63 bits are truncated to a signed 64-bit number."""
         with self._speaking(f"register {name}") as switch:
             return [int(value) for value in switch.standard.bm_register_read_all(_CONTEXT, name)]
 
     def counters(self, name: str, indices: Sequence[int]) -> list[int]:
-        """Return the packets counted at these indices; all are asked for before the first answer is read."""
+        """Return the packet counts at these indices; all requests are sent before the first answer
+        is read.
+        """
         with self._speaking(f"counter {name}") as switch:
             for index in indices:
                 switch.standard.send_bm_counter_read(_CONTEXT, name, index)
             try:
                 return [int(switch.standard.recv_bm_counter_read().packets) for _ in indices]
             except types.InvalidCounterOperation:
-                self.close()  # further answers are under way
+                self.close()  # further answers are still to come
                 raise
 
     # ------------------------------------------------------------------ the connection
 
     @contextmanager
     def _speaking(self, what: str) -> Iterator[_Connection]:
-        """The connection, alone; failures become one line that names the switch. A broken connection is
-        dropped.
+        """Hold the connection exclusively; failures become one line that names the switch. A broken
+        connection is dropped.
 
-        A refusal is a TestbedError, the lack of an answer a NoAnswerError.
+        A refusal raises TestbedError, a missing answer NoAnswerError.
         """
         with self._lock:
             try:
@@ -265,13 +269,13 @@ class SwitchClient:
                 said = late if timed_out else str(error) or type(error).__name__
                 raise NoAnswerError(self.name, what, said, timed_out) from error
             except BaseException:
-                self.close()  # an answer may be under way that nobody waits for
+                self.close()  # an answer may be under way that would be read as the next one's
                 raise
 
     @contextmanager
     def _begun(self, what: str) -> Iterator[None]:
-        """Make SettingError of a refusal: when part of it is done, it leaves the switch with what nobody
-        asked for.
+        """Convert a refusal to SettingError: after a part was executed, it leaves the switch in a state that
+        was not requested.
         """
         try:
             yield
@@ -307,15 +311,15 @@ class SwitchClient:
 
 
 def _is_stale(handle: Any) -> bool:
-    """A switch says nothing unasked: what can be read before a request is the end of a connection to one that
-    is gone.
+    """Return whether the connection is readable before a request: the switch never sends unasked, so its end
+    is closed.
     """
     poll = select.poll()
     poll.register(handle, select.POLLIN)
     return bool(poll.poll(0))
 
 
-# What the switch answers when it will not; the connection is as good as before.
+# The refusals of a switch; the connection remains usable.
 _REFUSALS = (
     types.InvalidTableOperation,
     types.InvalidCounterOperation,
@@ -339,7 +343,7 @@ def _reason(refusal: Any) -> str:
 
 
 def _port_map(ports: Iterable[int]) -> str:
-    """A digit for each port, the highest one's first."""
+    """Encode ports as binary digits, the highest port first."""
     return format(sum(1 << port for port in ports), "b")
 
 

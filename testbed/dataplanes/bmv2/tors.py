@@ -1,5 +1,5 @@
-"""The BMv2 switches of a running testbed: started, watched, and started again when they end. What such a
-switch had summed is lost.
+"""The BMv2 switches of a running testbed: started, watched, and restarted when they end. The sums in an ended
+switch are lost.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from testbed.topology.addresses import Dpid
 from testbed.topology.model import Topology
 
 ENGINE = "bmv2"
-RESTARTS, RESTARTS_WITHIN_S = 5, 60.0  # more than so many in so long: it does not help
+RESTARTS, RESTARTS_WITHIN_S = 5, 60.0  # after more restarts in this time, give up
 PROBE_S = 2.0
-_ANSWER_S = 10.0  # the controller asks the switch in its turn
+_ANSWER_S = 10.0  # the controller itself queries the switch
 _MERGE_NOTHING = 1
 
 
 def program_of(topology: Topology) -> Path | None:
-    """Return what the topology's switches run; None if it has none. HostError or RequestError if it or
-    `simple_switch` is not here.
+    """Return the program that the topology's switches run; None if it has none. HostError or RequestError if
+    the program or `simple_switch` is missing.
     """
     if not topology.units_with(ENGINE):
         return None
@@ -45,12 +45,12 @@ def program_of(topology: Topology) -> Path | None:
 
 
 def require(topology: Topology) -> None:
-    """Raise what a topology with such switches lacks on this host (`program_of`)."""
+    """Raise the error for anything that such switches lack on this host (`program_of`)."""
     program_of(topology)
 
 
 class Tors:
-    """All of them, by their numbers."""
+    """All BMv2 switches, by datapath id."""
 
     def __init__(self, topology: Topology, log: Path, progress: Progress) -> None:
         self._topology, self._log, self._progress = topology, log, progress
@@ -59,11 +59,11 @@ class Tors:
         self.restarts: Counter[int] = Counter()
         self._restarted_at: dict[Dpid, deque[float]] = defaultdict(lambda: deque(maxlen=RESTARTS))
         self._probed_at = time.monotonic()
-        self._untold: set[int] = set()  # started again, and the controller does not know
+        self._untold: set[int] = set()  # restarted switches of which the controller does not know yet
 
     @contextmanager
     def standing(self, _cells: Cells) -> Iterator[None]:
-        """Start them; leaving ends them. Their ports must be there."""
+        """Start the switches; leaving ends them. Their ports must exist."""
         units = self._topology.units_with(ENGINE) if self._program else ()
         dpids = [dpid for unit in units for dpid in unit.switches]
         with ExitStack() as stack:
@@ -82,36 +82,36 @@ class Tors:
         return self._topology.unit(addresses.tor_unit(dpid)).ports_of(dpid)
 
     def verdicts(self) -> Counter[str]:
-        """Count what all of them did with packets; one that was started again, since then."""
+        """Count the packets of all switches by verdict; those of a restarted switch since its restart."""
         counts: Counter[str] = Counter()
         for switch in self.by_dpid.values():
             counts.update(switch.verdicts())
         return counts
 
     def require_alive(self) -> None:
-        """Raise TestbedError if one has ended."""
+        """Raise TestbedError if a switch has ended."""
         for dpid, switch in self.by_dpid.items():
             if how := switch.ended():
                 raise TestbedError(ended_words(dpid, how))
 
     def any_ended(self) -> bool:
-        """Return whether one has ended, and was not started again yet."""
+        """Return whether a switch has ended and was not restarted yet."""
         return any(switch.ended() for switch in self.by_dpid.values())
 
     def has_ended(self, dpid: Dpid) -> bool:
         return self.by_dpid[dpid].ended() is not None
 
     def watch(self) -> list[EndedSwitch]:
-        """Return those that ended, which `restart` starts again. One that ends again meanwhile is for the
-        next call.
+        """Return the ended switches, for `restart`. One that ends again meanwhile is reported by the next
+        call.
 
-        TestbedError if one ended for good: after RESTARTS attempts to start it within RESTARTS_WITHIN_S.
+        TestbedError if one is not to be restarted: after RESTARTS restarts within RESTARTS_WITHIN_S.
         """
         self._probe()
         return [self._counted(dpid, how) for dpid, switch in self.by_dpid.items() if (how := switch.ended())]
 
     def _probe(self) -> None:
-        """Ask each switch something now and then: one that does not answer is ended by that."""
+        """Query each switch from time to time; this ends a switch that does not answer."""
         if time.monotonic() < self._probed_at + PROBE_S:
             return
         self._probed_at = time.monotonic()
@@ -129,18 +129,18 @@ class Tors:
         return EndedSwitch(dpid, ended_words(dpid, how), self.restarts[dpid])
 
     def restart(self, dpid: Dpid) -> None:
-        """Start one again, which the controller is to be told."""
+        """Restart a switch, and note that the controller must be told."""
         self._untold.add(dpid)
         self.by_dpid[dpid].restart()
         self._let_frames_arrive(dpid)
 
     def resettle(self, controller: Path) -> None:
-        """Have the controller set the routes of those that were started again, and of those where it failed.
-        What fails now, the next call does.
+        """Have the controller set the routes of restarted switches, and of those where that failed. The next
+        call retries failures.
         """
         if not self.by_dpid:
             return
-        with contextlib.suppress(TestbedError):  # it is away
+        with contextlib.suppress(TestbedError):  # the controller is not running
             unsettled = rpc.call(controller, "unsettled", timeout_s=_ANSWER_S)
             for dpid in self._topology.switches:
                 if addresses.tor_name(dpid) in unsettled or dpid in self._untold:
@@ -150,18 +150,16 @@ class Tors:
         try:
             rpc.call(controller, "resettle", unit=addresses.tor_name(dpid), timeout_s=_ANSWER_S)
         except TestbedError:
-            if switch := self.by_dpid.get(
-                dpid
-            ):  # which ends if it does not answer, and then is started again
+            if switch := self.by_dpid.get(dpid):  # this ends it if it does not answer; then it is restarted
                 with contextlib.suppress(TestbedError):
                     switch.verdicts()
         else:
             self._untold.discard(dpid)
 
     def _let_frames_arrive(self, dpid: Dpid) -> None:
-        """Turn GRO on at unshaped links, merging nothing: at their other end is a device whose XDP program
-        redirects, and such frames arrive where veth polls, which it does with GRO on. Not before the switch
-        has opened its ports (Bmv2Switch says why).
+        """Turn GRO on at unshaped links, without merging: a device at the other end has an XDP program that
+        redirects, and redirected frames arrive only where veth polls, which it does with GRO. Call after the
+        switch has opened its ports (Bmv2Switch says why).
         """
         bare = [device for device, number in self._ports(dpid).items() if self._is_unshaped(dpid, number)]
         with RouteSocket() as route:
@@ -170,7 +168,7 @@ class Tors:
             set_offloads(device, gro=True)
 
     def _is_unshaped(self, dpid: Dpid, number: int) -> bool:
-        """Return whether the link behind a port has no rate."""
+        """Return whether the link at a port has no rate."""
         unit, rack = addresses.tor_unit(dpid), addresses.tor_rack(dpid)
         if addresses.is_host_port(number):
             return self._topology.host(unit, addresses.in_rack(rack, number)).rate_mbps is None

@@ -1,3 +1,3 @@
-"""The XDP data plane: compile, attach, maps, places. The only importer of bcc (in `program`, at use); imports
-no mininet.
+"""The XDP data plane: compiling, attaching, maps, places. The only importer of bcc (in `program`, at use);
+imports no mininet.
 """

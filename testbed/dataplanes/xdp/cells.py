@@ -1,5 +1,5 @@
-"""The free cells of the maps that all places of the XDP programs share. Safe for several threads, since jobs
-are put at several places side by side.
+"""Allocate the cells of the maps that all places of the XDP programs share. Thread-safe, since jobs are
+admitted at several places in parallel.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Cells:
     """The free cells of the maps that all places of `programs` share."""
 
     def __init__(self, programs: Programs, inc: IncSpec = _USUAL) -> None:
-        """`inc` says how many timers and records each table of block records gets."""
+        """Make all cells free. `inc` says how many timers and records each table of block records gets."""
         self.programs, self.inc = programs, inc
         self._words: dict[str, str] = {}
         self._free: dict[str, set[int]] = {}
@@ -27,19 +27,19 @@ class Cells:
         self._serials = itertools.count(1)
 
     def add_kind(self, kind: str, words: str, count: int) -> None:
-        """Have so many cells of a kind, a program's own, which are called by `words` where there are no more;
-        nothing if they are there.
+        """Add `count` cells of a kind for a program's own map; `words` names them in NoRoomError. Do nothing
+        if the kind exists.
         """
         self._words.setdefault(kind, words)
         self._free.setdefault(kind, set(range(count)))
 
     def serial(self) -> int:
-        """Return a number that none had before."""
+        """Return a number that was never returned before."""
         return next(self._serials)
 
     def take(self, kind: str) -> int:
         try:
-            return self._free[kind].pop()  # one step, also beside other threads
+            return self._free[kind].pop()  # atomic among threads
         except KeyError:
             raise NoRoomError(f"no more {self._words[kind]}") from None
 

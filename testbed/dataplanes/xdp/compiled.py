@@ -1,7 +1,7 @@
-"""Compiles C by BCC, loads its programs, and compares its maps with what Python says of them.
+"""Compile C with BCC, load its programs, and check its maps against Python's types.
 
-The one place that knows how BCC is had, which headers it is given and how it fails; the doctor's probe alone,
-which must tell a lack of the host's from a fault of ours, asks BCC itself.
+The one module that knows how to import BCC, which headers to give it and how it fails. Only the doctor's
+probe, which must distinguish a host's lack from our error, uses BCC itself.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from testbed.host_checks.headers import cache_folder, identity, kernel_headers
 _T = TypeVar("_T")
 Kind = Literal["XDP", "SCHED_CLS"]
 _CLONE_FS = 0x200
-_LOG_BYTES = 1 << 24  # of the verifier, who keeps the end of what is longer
+_LOG_BYTES = 1 << 24  # the verifier's log; of a longer one it keeps the end
 _COUNTS = ("processed ", "verification time", "stack depth")
 _COMPILING = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class MapLayout:
-    """A map as Python has it: the types of its key and value, and the file that says so."""
+    """A map's types in Python: its key and value, and the file that states them."""
 
     name: str
     key: np.dtype
@@ -53,19 +53,19 @@ class Loaded:
 
 
 class Compiled:
-    """A C text's programs and maps, by descriptor. A context manager; leaving it drops the descriptors.
+    """A C text's programs and maps, by descriptor. A context manager; leaving it closes the descriptors.
 
-    BCC compiles, and bpf(2) makes the maps and loads the programs, so that all maps are of one kind: a map
-    that BCC makes has type information (BTF), and before Linux 6.2 no map that bpf(2) makes without is
-    accepted as an inner map in its place. What was compiled before is taken from a folder
+    BCC compiles; bpf(2) makes the maps and loads the programs, so that all maps are of one kind: a map made
+    by BCC has type information (BTF), and before Linux 6.2 it accepts no map that bpf(2) made without BTF as
+    its replacement as an inner map. Earlier results are loaded from a folder
     (testbed/dataplanes/xdp/objects.py).
 
-    `what` is its name in errors, such as "the XDP programs"; `programs` are the functions to load, each with
-    its kind; they are loaded at once unless `load` says that the caller will. HostError when this host
-    cannot, SettingError when C and Python have other types for a map.
+    `what` names the text in errors, such as "the XDP programs"; `programs` are the functions to load, each
+    with its kind; they are loaded at once unless `load` is False. HostError if this host cannot, SettingError
+    if C and Python have different types for a map.
     """
 
-    _at_once = os.cpu_count() or 1  # programs that are loaded
+    _at_once = os.cpu_count() or 1  # programs loaded in parallel
 
     def __init__(
         self,
@@ -100,8 +100,9 @@ class Compiled:
             raise
 
     def _make_maps(self, bcc_version: str) -> None:
-        # the running kernel is no fact: BCC has its types from the headers, and the verifier judges the rest
-        cores = Path("/sys/devices/system/cpu/possible").read_text()  # C has values of all of them
+        # the running kernel is not part of the key: BCC takes types from the headers, and the verifier checks
+        # the rest
+        cores = Path("/sys/devices/system/cpu/possible").read_text()  # per-CPU maps have a value for each
         facts = (bcc_version, os.uname().machine, cores, identity(self._headers))
         key, folder = key_of(self._text, *self._flags, *self._programs, *facts), cache_folder() / "xdp"
         made = kept(key, folder)
@@ -116,7 +117,7 @@ class Compiled:
         self._objects, self._fds = made, made.create()
 
     def _compile(self) -> Any:
-        """Compile by BCC, which makes maps of its own."""
+        """Compile with BCC, which also makes maps of its own."""
         from bcc import BPF
 
         os.environ["BCC_KERNEL_SOURCE"] = str(self._headers)
@@ -124,8 +125,8 @@ class Compiled:
         return _apart(lambda: _heeded(lambda: BPF(text=self._text, cflags=["-w", *self._flags])))
 
     def load(self, names: Collection[str] | None = None) -> None:
-        """Load programs, None: all, as many at once as there are processors: the kernel's verifier may take a
-        second for each. Any thread may, while others work. HostError where the kernel does not.
+        """Load programs (None: all), as many in parallel as there are processors: the verifier may take a
+        second for each. Thread-safe. HostError if the kernel refuses.
         """
 
         def load(name: str) -> None:
@@ -138,7 +139,7 @@ class Compiled:
             raise self._unable(error) from error
 
     def loaded(self, name: str) -> Any:
-        """Load a program, again if it is loaded already, over the maps that are there."""
+        """Load a program, even if it is loaded already, over the existing maps."""
         instructions = self._objects.instructions(name, self._fds)
         return Loaded(_load(name, self._programs[name], instructions, self._objects.license))
 
@@ -164,7 +165,7 @@ class Compiled:
         self.close()
 
     def close(self) -> None:
-        """Drop the descriptors."""
+        """Close the descriptors."""
         for fd in (*self._fds.values(), *(each.fd for each in self.functions.values())):
             with contextlib.suppress(OSError):
                 os.close(fd)
@@ -179,11 +180,11 @@ class Compiled:
         return int(self.functions[name].fd)
 
     def value_bytes(self, name: str) -> int:
-        """Return how long the values of a map are."""
+        """Return the size of a map's values."""
         return self._shapes(name)[1].size_bytes
 
     def _shapes(self, name: str) -> tuple[CType, CType]:
-        """Return a map's key and value as C has them."""
+        """Return a map's key and value types in C."""
         for each in self._objects.maps:
             if each.name == name:
                 return each.key, each.value
@@ -191,8 +192,8 @@ class Compiled:
 
 
 class CompiledTables(Compiled):
-    """A text with maps that BCC made, of which `bpf`, BCC's own object, has tables by name: for figures and
-    benches that read many of them. None of its maps is a map of maps.
+    """A text with maps made by BCC, whose object `bpf` has tables by name: for figures and benchmarks that
+    read many of them. No map of maps is allowed.
     """
 
     bpf: Any
@@ -202,12 +203,12 @@ class CompiledTables(Compiled):
         self.bpf = self._compile()
 
     def loaded(self, name: str) -> Any:
-        """Load a program, again if it is loaded already, over the maps that are there."""
-        self.bpf.funcs.pop(name.encode(), None)  # bcc would hand out the one that it has
+        """Load a program, even if it is loaded already, over the existing maps."""
+        self.bpf.funcs.pop(name.encode(), None)  # otherwise bcc returns the loaded one
         return self.bpf.load_func(name, getattr(self.bpf, self._programs[name]))
 
     def close(self) -> None:
-        """Drop the descriptors."""
+        """Close the descriptors."""
         self.bpf.cleanup()
 
     def map_fd(self, name: str) -> int:
@@ -219,7 +220,7 @@ class CompiledTables(Compiled):
 
 
 def _load(name: str, kind: Kind, instructions: bytes, license: bytes) -> int:
-    """Load a program by BCC's library, and return its descriptor. OSError where the kernel does not."""
+    """Load a program with BCC's library; return its descriptor. OSError if the kernel refuses."""
     from bcc import BPF
     from bcc.libbcc import lib
 
@@ -242,7 +243,11 @@ def _load(name: str, kind: Kind, instructions: bytes, license: bytes) -> int:
     if fd >= 0:
         return fd
     code, why = ctypes.get_errno(), ""
-    if code in (errno.EINVAL, errno.EACCES, errno.E2BIG):  # the verifier's, who says why if asked
+    if code in (
+        errno.EINVAL,
+        errno.EACCES,
+        errno.E2BIG,
+    ):  # the verifier's errors; it gives the reason if asked
         log = ctypes.create_string_buffer(_LOG_BYTES)
         fd = load(log)
         if fd >= 0:
@@ -252,15 +257,15 @@ def _load(name: str, kind: Kind, instructions: bytes, license: bytes) -> int:
 
 
 def _why(log: ctypes.Array[ctypes.c_char]) -> str:
-    """Return what the verifier said last that is no count, to be put behind an error."""
+    """Return the verifier's last line that is no statistic, as a suffix for an error."""
     lines = [line.strip() for line in log.value.decode(errors="replace").splitlines()]
     said = [line for line in lines if line and not line.startswith(_COUNTS)]
     return f" (the verifier: {said[-1]})" if said else ""
 
 
 def _apart(compile_it: Callable[[], _T]) -> _T:
-    """Compile on a thread of its own, one at a time: bcc changes the working directory meanwhile, which is
-    that thread's alone, so that others may start processes and open files.
+    """Compile on a thread with a working directory of its own, one at a time: bcc changes the directory
+    meanwhile, and other threads must be able to start processes and open files.
     """
 
     def with_own_directory() -> _T:
@@ -274,8 +279,8 @@ def _apart(compile_it: Callable[[], _T]) -> _T:
 
 
 def _heeded(compile_it: Callable[[], _T]) -> _T:
-    """Compile, and put clang's first complaint into the error: bcc has it written to the standard error
-    alone, where all of it still arrives.
+    """Compile, and put clang's first error into the exception: bcc writes it only to standard error, where
+    all of it still appears.
     """
     sys.stderr.flush()
     with tempfile.TemporaryFile() as heard:
@@ -297,7 +302,7 @@ def _heeded(compile_it: Callable[[], _T]) -> _T:
 
 
 def check_layout(layout: MapLayout, key: CType, value: CType) -> None:
-    """Raise SettingError unless a map's key and value have the sizes, fields and offsets that are stated."""
+    """Raise SettingError unless a map's key and value have the stated sizes, fields and offsets."""
     for made, stated in ((key, layout.key), (value, layout.value)):
         if made.size_bytes != stated.itemsize:
             raise SettingError(

@@ -1,8 +1,8 @@
 """The control port of places: a pair of devices.
 
-Whoever runs the place sends ticks into the one end; `control_port` is attached to the other, and takes the
-device that stands for the place from a tick's source address. Nobody else sends by these devices. The pair of
-the switches is in their network namespace, and serves all of them; a host's is in its own.
+The place's agent sends ticks into one end; `control_port` is attached to the other, and reads the device that
+represents the place from a tick's source address. Nothing else sends over these devices. The switches' pair
+is in their network namespace and serves all of them; a host's is in its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from testbed.errors import TestbedError
 from testbed.topology.addresses import CONTROL_DEVICES
 from testbed.wire.places import Port
 
-_SOURCE = slice(6, 10)  # of a frame: in its source address
+_SOURCE = slice(6, 10)  # bytes of a frame: part of its source address
 
 
 def open_control(programs: Programs) -> None:
@@ -26,7 +26,7 @@ def open_control(programs: Programs) -> None:
 
 
 class Injector:
-    """Sends ticks into the pair of the network namespace that it was made in. Any thread may."""
+    """Sends ticks into the pair of the network namespace in which it was made. Thread-safe."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC)
@@ -37,7 +37,7 @@ class Injector:
             raise TestbedError(f"send ticks by {CONTROL_DEVICES[0]}: {error.strerror}") from error
 
     def send(self, tick: bytes, ifindex: int) -> None:
-        """Send a tick for the place that the device of this number stands for. TestbedError where it cannot
+        """Send a tick for the place that the device `ifindex` represents. TestbedError if it cannot
         be sent.
         """
         frame = bytearray(tick)

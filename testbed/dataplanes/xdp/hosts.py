@@ -1,5 +1,5 @@
-"""The hosts' end of the XDP data plane: the rings that workers pull results from, and the hosts as places.
-Not safe for several threads.
+"""The hosts' side of the XDP data plane: the rings from which workers read results, and the hosts as places.
+Not thread-safe.
 """
 
 from __future__ import annotations
@@ -31,28 +31,30 @@ from testbed.wire import spec
 from testbed.wire.frame import mac_bytes
 from testbed.wire.records import filled
 
-MOST_SLOTS = 1 << 17  # of a ring
+MOST_SLOTS = 1 << 17  # in a ring
 
 
 class XdpHosts:
-    """The rings at hosts, and the hosts as places. `namespaces`: where each host's devices are."""
+    """The rings at hosts, and the hosts as places. `namespaces`: the network namespace of each host's
+    devices.
+    """
 
     def __init__(
         self, cells: Cells, namespaces: Mapping[Host, Path] | None = None, loops: Loops | None = None
     ) -> None:
         self._cells, self._programs, self._loops = cells, cells.programs, loops
         self._namespaces = namespaces or {}
-        # by host and first tree: job, cell of `rings` and of `wakes`, descriptors, and what is in `pullers`
+        # by host and first tree: job, cell of `rings` and of `wakes`, descriptors, and the rows in `pullers`
         self._rings: dict[tuple[Host, int], tuple[int, int, Ring, dict[bytes, np.ndarray]]] = {}
         self._places: dict[Host, XdpHostPlace] = {}
 
     def close(self) -> None:
-        """Drop the descriptors of the places' slots."""
+        """Close the descriptors of the places' slots."""
         for place in self._places.values():
             place.close()
 
     def place(self, host: Host) -> XdpHostPlace:
-        """Return the place that a host is; the same object each time."""
+        """Return the place of a host; the same object each time."""
         if host not in self._places:
             self._places[host] = self._made_place(host, lambda: self._put_pullers(host))
         return self._places[host]
@@ -71,9 +73,9 @@ class XdpHosts:
         first: int = 0,
         port: int = spec.UDP_PORT,
     ) -> Ring:
-        """Return a ring for the results of some trees of a job, tree after tree: those of tree `first` + t,
-        whose slots count from `bases[t]`, are at t * size and behind. TestbedError if the host has one for
-        these trees, or one of another job.
+        """Make a ring for the results of some trees of a job, one tree after the other: results of tree
+        `first` + t, with slots counted from `bases[t]`, begin at t * size. TestbedError if the host already
+        has one for these trees, or one of another job.
         """
         if len(bases) * size > MOST_SLOTS:
             raise RequestError(f"job {job}: {len(bases)} segments of {size} slots; a ring has {MOST_SLOTS}")
@@ -135,11 +137,11 @@ class XdpHosts:
         return cell, Ring(fd, slots, wake, self._programs.lanes)
 
     def detach(self, host: Host, first: int = 0) -> None:
-        """Take the host's ring for the trees from `first` on back."""
+        """Remove the host's ring for the trees from `first` on."""
         _, cell, ring, pullers = self._rings.pop((host, first))
         for key in pullers:
             map_delete(self._programs.map_fd("pullers"), key)
-        for name in ("rings", "wakes"):  # returns when no program writes there (RCU)
+        for name in ("rings", "wakes"):  # returns once no program writes there (RCU)
             map_delete(self._programs.map_fd(name), u32(cell))
         self._cells.free("rings", cell)
         for fd in (ring.fd, ring.wake_fd):

@@ -1,8 +1,8 @@
-"""The maps of bpf/maps.h, and of systems' programs, as NumPy types: which record of a contract is each one's
-key and value.
+"""The maps of bpf/maps.h and of systems' programs as NumPy types: the contract's record for each key and
+value.
 
-`compiled.check_layout` compares each type here with what the compiler made of the C struct and refuses to
-start on a difference.
+`compiled.check_layout` compares each type here with the compiler's C struct, and refuses to start if they
+differ.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DEVICE = np.dtype([("ifindex", "=u4")])
 
 
 def slot(lanes: int) -> np.dtype:
-    """Return struct slot on a fabric with so many lanes a packet."""
+    """Return struct slot for a fabric with this many lanes per packet."""
     return places.SLOT.dtype(lanes)
 
 
@@ -53,8 +53,9 @@ def result(lanes: int) -> np.dtype:
 
 
 def maps(lanes: int, systems: Iterable[ProgramSource] = ()) -> dict[str, tuple[np.dtype, np.dtype]]:
-    """Return for each map, of the core and of systems' programs, the types of its key and value.
-    RequestError for one that a program has by the name of another.
+    """Return the key and value types of each map, of the core and of systems' programs.
+
+    RequestError for a program's map with a name in use.
     """
     every = _of_the_core(lanes)
     for each in systems:

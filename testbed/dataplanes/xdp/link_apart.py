@@ -1,7 +1,7 @@
-"""The program of bpf/link_apart.c, loaded, and its map: whose job each host is.
+"""The program of bpf/link_apart.c, loaded, and its map: the user whose job each host belongs to.
 
-What both sides know is in testbed/wire/links.py; attaching the program to devices is
-testbed/emulation/user_isolation.py's.
+testbed/wire/links.py has the record that both sides share; testbed/emulation/user_isolation.py attaches the
+program to devices.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _TENANT = links.TENANT.dtype()
 
 
 class ApartProgram(LinkProgram):
-    """The program that keeps users' jobs apart, with a record for each host."""
+    """The program that isolates users' jobs, with a record for each host."""
 
     def __init__(self) -> None:
         tenants = MapLayout(MAPS[0], DEVICE, _TENANT, "testbed/wire/links.py")
         super().__init__("user", "link_apart.c", PROGRAM, tenants)
         self._users: dict[int, int] = {}
-        self._dropped: Counter[int] = Counter()  # before its record was made anew
+        self._dropped: Counter[int] = Counter()  # counted before its record was rewritten
 
     def set_user(self, ifindex: int, uid: int | None) -> None:
-        """Say whose job the host of an interface is; None: nobody's."""
+        """Set the user of the host with this interface; None: no user."""
         user = 0 if uid is None else uid + 1
         if self._users.get(ifindex) == user:
             return
@@ -37,5 +37,5 @@ class ApartProgram(LinkProgram):
         self._users[ifindex] = user
 
     def dropped(self, ifindex: int) -> int:
-        """Return how many frames of a host's were on their way to one of another user's job."""
+        """Return how many of a host's frames were dropped on their way to another user's job."""
         return self._dropped[ifindex] + int(self._get(ifindex)["dropped"])

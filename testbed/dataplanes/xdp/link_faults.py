@@ -1,8 +1,8 @@
-"""The program of bpf/link_faults.c, loaded, and its maps: a stage for each direction of a wire, and the
-cells for frames held back.
+"""The program of bpf/link_faults.c, loaded, and its maps: a stage for each direction of a wire, and the cells
+for held frames.
 
-What both sides know is in testbed/wire/links.py; attaching the program to devices is
-testbed/emulation/faults.py's.
+testbed/wire/links.py has the records that both sides share; testbed/emulation/faults.py attaches the program
+to devices.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STAGE = links.STAGE.dtype()
 
 
 class FaultProgram(LinkProgram):
-    """The program of faults, with a stage for each direction and the cells of each stage."""
+    """The fault program, with a stage for each direction and the cells of each stage."""
 
     def __init__(self, longest_frame_bytes: int) -> None:
         stages = MapLayout(MAPS[0], DEVICE, _STAGE, "testbed/wire/links.py")
@@ -45,10 +45,10 @@ class FaultProgram(LinkProgram):
         cells: int,
         seed: int,
     ) -> None:
-        """Make a direction's stage, or make it anew: counters at 0, nothing held.
+        """Make or replace a direction's stage: counters at 0, no frames held.
 
-        `rates` are the shares (0 to 1) of frames lost, copied, held back and corrupted; `seed` is any number
-        of 64 bits.
+        `rates` are the shares (0 to 1) of frames lost, duplicated, held and corrupted; `seed` is any 64-bit
+        number.
         """
         settings = {name: round(share * 2**32) for name, share in zip(links.FAULT_RATES, rates, strict=True)}
         self.drop_stage(ifindex)
@@ -66,13 +66,13 @@ class FaultProgram(LinkProgram):
             raise
 
     def drop_stage(self, ifindex: int) -> None:
-        """Remove a direction's stage, and with it the frames that it holds; nothing if there is none."""
+        """Remove a direction's stage, and with it the frames that it holds; do nothing if there is none."""
         self._drop(ifindex)
         for cell in range(self._made.pop(ifindex, 0)):
             map_delete(self._cells, _cell_key(ifindex, cell))
 
     def counters(self, ifindex: int) -> dict[str, int]:
-        """Return COUNTERS of a direction since its stage was set."""
+        """Return the COUNTERS of a direction since its stage was set."""
         stage = self._get(ifindex)
         return {name: int(stage[name]) for name in COUNTERS}
 

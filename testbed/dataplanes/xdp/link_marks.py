@@ -1,7 +1,7 @@
 """The program of bpf/link_marks.c, loaded, and its map: a queue for each direction of a wire.
 
-What both sides know is in testbed/wire/links.py; attaching the program to devices is
-testbed/emulation/congestion_marks.py's.
+testbed/wire/links.py has the record that both sides share; testbed/emulation/congestion_marks.py attaches the
+program to devices.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _QUEUE = links.QUEUE.dtype()
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """A direction's token bucket and queue in bytes, and behind how many waiting bytes a frame is marked."""
+    """A direction's token bucket and queue in bytes, and the number of waiting bytes from which frames are
+    marked.
+    """
 
     rate_bytes_per_s: int
     bucket_bytes: int
@@ -28,7 +30,7 @@ class QueueSpec:
     threshold_bytes: int
 
     def words(self) -> dict[str, int]:
-        """Return the fields of struct queue that say it: times in ns."""
+        """Return these as fields of struct queue, with times in ns."""
 
         def time_ns(size: int) -> int:
             return round(size * 1e9 / self.rate_bytes_per_s)
@@ -49,12 +51,12 @@ class MarkProgram(LinkProgram):
         super().__init__("marking queue", "link_marks.c", PROGRAM, queues)
 
     def set_queue(self, ifindex: int, spec: QueueSpec) -> None:
-        """Make a direction's queue, or give it other numbers; then it counts as empty, with a full bucket,
+        """Make a direction's queue, or change its parameters; it then counts as empty, with a full bucket,
         for a moment.
         """
         self._set(ifindex, spec.words())
 
     def counters(self, ifindex: int) -> dict[str, int]:
-        """Return COUNTERS of a direction since its queue was set."""
+        """Return the COUNTERS of a direction since its queue was set."""
         queue = self._get(ifindex)
         return {name: int(queue[name]) for name in COUNTERS}

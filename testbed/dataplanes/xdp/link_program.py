@@ -1,7 +1,7 @@
-"""A BPF program at the ingress of wires' inner ends, with a map that holds a record for each of them.
+"""A BPF program at the ingress of wires' inner ends, with a map that holds a record for each end.
 
-What link_marks.py and link_faults.py have in common. Attaching such a program to devices is
-testbed/emulation/'s.
+The common part of link_marks.py, link_faults.py and link_apart.py. testbed/emulation/ attaches such programs
+to devices.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from testbed.errors import SettingError, TestbedError
 
 
 class LinkProgram:
-    """The loaded program, by descriptor. A context manager; leaving it drops program and maps, once no filter
-    holds them.
+    """The loaded program, by descriptor. A context manager; leaving it releases program and maps, which end
+    once no filter holds them.
 
-    `source` is a file of bpf/ and `records` its map by ifindex; `what` is what such a record is called in
-    errors.
+    `source` is a file of bpf/, `records` its map by ifindex; `what` names such a record in errors.
     """
 
     def __init__(
@@ -51,14 +50,14 @@ class LinkProgram:
 
     @property
     def kernel_id(self) -> int:
-        """Return the program's number in the kernel, which a filter that runs it reports."""
+        """The program's id in the kernel, which a filter that runs it reports."""
         return program_id(self.fd)
 
     def _set(
         self, ifindex: int, settings: Mapping[str, int], begins: Mapping[str, int] | None = None
     ) -> None:
-        """Make a device's record anew. SettingError if `settings` read back different; `begins`, and the
-        other fields, which are 0, the program may have changed by then.
+        """Replace a device's record. SettingError if `settings` read back different. `begins`, and the other
+        fields (0), may already have been changed by the program.
         """
         record = np.zeros((), self._record)
         for name, value in {**settings, **(begins or {})}.items():

@@ -1,9 +1,10 @@
-"""The maps and programs that BCC made of a C text, as data, kept in a folder, so that the same text on the
-same kernel needs no compiler again. Compiling takes a processor some five seconds, and this some hundredths.
+"""Store the maps and programs that BCC made of a C text in a folder, so that the same text needs no compiler
+again. Compiling takes a processor some five seconds, loading some hundredths.
 
-Whoever may write there could have the kernel run anything, so that only who runs this may, which is root, or
-it is not used.
-Without a folder, on a full disk, say, there is only more to compile: nothing here raises for that.
+Whoever can write to the folder could make the kernel run anything. So it is used only if nobody but the user
+who runs this, root, can write there.
+
+Errors of the folder, such as a full disk, only cause another compilation: nothing here raises for them.
 """
 
 from __future__ import annotations
@@ -24,23 +25,25 @@ from testbed.client.atomic_write import write_whole
 from testbed.dataplanes.xdp.syscall import map_create
 from testbed.host_checks.headers import is_own
 
-MOST = 32  # texts that are kept: each MTU has one, and tests have variants of each
+MOST = 32  # stored texts: each MTU has one, and tests have variants of each
 _FORMAT = 1
 _INSTRUCTION = 8  # bytes
-_LOAD_64, _OF_MAP = 0x18, 1  # its first byte, and in the second's upper half that it loads a map's descriptor
+_LOAD_64, _OF_MAP = 0x18, 1  # first byte, and upper half of the second: loads a map's descriptor
 _INNER = re.compile(r'^BPF_ARRAY_OF_MAPS\((\w+), "(\w+)",', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class CType:
-    """A C type: its bytes, and the offsets of its fields, padding left out; none of a plain number."""
+    """A C type: its size in bytes, and the offsets of its fields without padding; no fields for a plain
+    number.
+    """
 
     size_bytes: int
     fields: Mapping[str, int]
 
     @classmethod
     def of(cls, made: Any) -> CType:
-        """The shape of a type as ctypes has it."""
+        """Describe a ctypes type."""
         offsets = {field[0]: getattr(made, field[0]).offset for field in getattr(made, "_fields_", [])}
         return cls(
             ctypes.sizeof(made), {name: at for name, at in offsets.items() if not name.startswith("__")}
@@ -49,8 +52,8 @@ class CType:
 
 @dataclass(frozen=True, slots=True)
 class MapObject:
-    """A map to be made: numbers as bpf(2) has them. `inner` is the template of a map of maps; `value` is of
-    all processors, where each has its own.
+    """A map to be made, with numbers as in bpf(2). `inner` is the template of a map of maps; `value_bytes`
+    covers all processors if each has its own value.
     """
 
     name: str
@@ -65,7 +68,7 @@ class MapObject:
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """The maps and the programs of a text. Instructions name a map by its place in `maps`."""
+    """The maps and programs of a text. Instructions refer to a map by its index in `maps`."""
 
     maps: tuple[MapObject, ...]
     programs: Mapping[str, bytes]
@@ -73,7 +76,7 @@ class Objects:
 
     @classmethod
     def made(cls, bpf: Any, text: str, programs: Iterable[str]) -> Objects:
-        """Take them from BCC's `BPF`, whose maps are there."""
+        """Extract them from BCC's `BPF` object, whose maps exist."""
         from bcc.libbcc import lib
 
         lib.bpf_table_leaf_size_id.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
@@ -101,7 +104,7 @@ class Objects:
         return cls(tuple(maps), code, lib.bpf_module_license(bpf.module))
 
     def create(self) -> dict[str, int]:
-        """Make the maps, templates first, and return their descriptors. OSError where the kernel does not."""
+        """Make the maps, templates first, and return their descriptors. OSError if the kernel refuses."""
         made: dict[str, int] = {}
         try:
             for each in sorted(self.maps, key=lambda each: each.inner is not None):
@@ -121,7 +124,7 @@ class Objects:
         return made
 
     def instructions(self, program: str, fds: Mapping[str, int]) -> bytes:
-        """Return a program's code over these maps."""
+        """Return a program's code with these maps' descriptors."""
         return _renumbered(self.programs[program], [fds[each.name] for each in self.maps])
 
 
@@ -133,7 +136,7 @@ def _tables(lib: Any, module: int) -> list[str]:
 
 
 def _renumbered(code: bytes, numbers: Mapping[int, int] | Sequence[int]) -> bytes:
-    """Return code whose maps have other numbers."""
+    """Replace the map numbers in code."""
     changed = bytearray(code)
     at = 0
     while at < len(code):
@@ -149,12 +152,12 @@ def _renumbered(code: bytes, numbers: Mapping[int, int] | Sequence[int]) -> byte
 
 
 def key_of(*facts: str) -> str:
-    """Return the name under which objects are kept that depend on all of these."""
+    """Return the name of stored objects that depend on all of these facts."""
     return hashlib.sha256("\0".join([str(_FORMAT), *facts]).encode()).hexdigest()
 
 
 def kept(key: str, folder: Path) -> Objects | None:
-    """Return what was kept under this name; None where nothing is, as it was written."""
+    """Return the objects stored under this name; None if there are none, or the file is damaged."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         if is_own(folder):
             content = (folder / key).read_bytes()
@@ -166,7 +169,7 @@ def kept(key: str, folder: Path) -> Objects | None:
 
 
 def keep(key: str, objects: Objects, folder: Path) -> None:
-    """Keep them, whole or not at all, and let go of what was not used for longest."""
+    """Store objects atomically, and delete the least recently used ones beyond MOST."""
     body = json.dumps(
         {
             "maps": [asdict(each) for each in objects.maps],

@@ -1,7 +1,6 @@
-"""The places that XDP programs make: at ToRs and at hosts.
+"""The places formed by XDP programs, at ToRs and at hosts.
 
-All of them live in the same maps (bpf/maps.h); `Cells` knows which cells are free. Nothing here is safe for
-several threads.
+All share the same maps (bpf/maps.h); `Cells` allocates their cells. Nothing here is thread-safe.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ Key = tuple[int, int]  # a job's number, and one of its trees
 
 
 class Loops(Protocol):
-    """The maker of hosts' loops: the pairs of devices by which a worker reaches its own host's place. Of
-    those by which ticks do, which stay, and of those by which copies of results get their addresses.
+    """The maker of a host's device pairs: of the loop, by which a worker reaches its own host's place; of the
+    pair for ticks, which stays; and of the pairs by which copies of results get their addresses.
     """
 
     def make(self, host: Host) -> None: ...
@@ -74,9 +73,8 @@ class Loops(Protocol):
 
 @dataclass(slots=True)
 class _Group:
-    """The ways by which a tree's results leave: the group's number, a cell of `groups` for each way over
-    parallel circuits, its rows of `group_ways` as they were written, and the ports of each cell and of
-    workers.
+    """The ports by which a tree's results leave: the group's number, a cell of `groups` for each way over
+    parallel circuits, the written rows of `group_ways`, and the ports of each cell and of workers.
     """
 
     number: int
@@ -87,7 +85,7 @@ class _Group:
 
 
 class _Place:
-    """Entries, groups and slots of the switch of number `owner`, or of the host whose eth0 has the ifindex
+    """Entries, groups and slots of the switch number `owner`, or of the host whose eth0 has the ifindex
     `owner`.
     """
 
@@ -95,7 +93,7 @@ class _Place:
 
     def __init__(self, cells: Cells, owner: int) -> None:
         self._cells, self._programs, self._owner = cells, cells.programs, owner
-        self._slots: tuple[int, int] | None = None  # cell of the outer map, descriptor
+        self._slots: tuple[int, int] | None = None  # cell of the outer map, and descriptor
         self._parts: dict[object, PlacePart] = {}  # by class: programs that inherit one share it
         self._entries: dict[Key, tuple[int, Entry]] = {}  # with the cell of `entries`
         self._groups: dict[Key, _Group] = {}
@@ -104,7 +102,7 @@ class _Place:
         self._opening, self._is_closed = threading.Lock(), False
 
     def close(self) -> None:
-        """Drop the descriptors of the slots and of the control port, and what programs have here."""
+        """Close the descriptors of the slots and of the control port, and the programs' parts."""
         with self._opening:
             self._is_closed = True
             if self._injector:
@@ -117,13 +115,13 @@ class _Place:
             self._parts.popitem()[1].close()
 
     def slot_array(self) -> int:
-        """Return the descriptor of the array of its slots."""
+        """Return the descriptor of the array of slots."""
         return self._made_slots()[1]
 
     def set_group(
         self, number: int, tree: int, devices: Sequence[str], bundles: Sequence[Sequence[str]] = ()
     ) -> None:
-        """Say by which devices the results of a tree leave, before `admit`: by all of `devices` and one of
+        """Set the devices by which the results of a tree leave, before `admit`: all of `devices` and one of
         each of `bundles`. Each way is replaced in one step.
         """
         if (number, tree) not in self._groups:
@@ -139,8 +137,8 @@ class _Place:
         del group.cells[len(ways) :]
 
     def admit(self, number: int, entry: Entry) -> None:
-        """Put the entry of a tree of job `number`. If it is new here, its segment's slots are empty
-        afterwards; else the entry is replaced in one step.
+        """Write the entry of a tree of job `number`. For a new tree the slots of its segment are empty
+        afterwards; otherwise the entry is replaced in one step.
         """
         self._programs.need(entry.program)
         if entry.asks:
@@ -156,7 +154,7 @@ class _Place:
         self._entries[key] = (cell, entry)
         members = {
             **{name: getattr(entry, name) for name in _SAME_NAMES},
-            "workers": entry.workers & (1 << 64) - 1,  # a program's own record may have more
+            "workers": entry.workers & (1 << 64) - 1,  # a program's own record may hold more workers
             "places": entry.places & (1 << 64) - 1,
             "self_ip": ip_number(entry.self_ip),
             "up_ip": ip_number(entry.to_ip),
@@ -175,9 +173,8 @@ class _Place:
             self._entries_changed(number)
 
     def release(self, number: int, tree: int | None = None) -> None:
-        """Take the entry and the group of a tree away, or of all trees of the job; nothing if there are
-        none. A packet that is worked on may still touch their slots: whoever has those next is of another
-        generation.
+        """Remove the entry and the group of a tree, or of all trees of the job; do nothing if there are none.
+        A packet being processed may still touch their slots: the slots' next user has another generation.
         """
         for key in [key for key in self._entries if key[0] == number and tree in (None, key[1])]:
             cell, _ = self._entries.pop(key)
@@ -196,11 +193,13 @@ class _Place:
             self._cells.free("groups", group.number)
 
     def part(self, program: str) -> PlacePart | None:
-        """Return a program's own part of this place; None where it has none here."""
+        """Return a program's own part of this place, or None."""
         return self._parts.get(part_class(program, HOSTS))
 
     def bind(self, host: int, sender: Sender | None) -> None:
-        """Say who may send gradients by the port of this host (at a host: by its loop); None: nobody."""
+        """Set the sender that may send gradients by the port of this host (at a host: by its loop); None:
+        nobody.
+        """
         if sender is None:
             self._senders.pop(host, None)
         else:
@@ -208,11 +207,11 @@ class _Place:
         self._set_sender(host)
 
     def tick(self, tick: Tick) -> None:
-        """Send a tick to the control port: it is on its way when this returns. Another thread may take the
-        entry away meanwhile: it is looked up once here, and then by the program.
+        """Send a tick to the control port; it is under way when this returns. Another thread may remove the
+        entry meanwhile: it is looked up once here, then by the program.
 
-        A test run of the program on a live frame would be done at once, but before Linux 6.3 the copies that
-        it broadcasts are garbled, all but the last (`struct xdp_frame` is misplaced there).
+        A test run of the program on a live frame would complete at once, but before Linux 6.3 all but the
+        last of the copies that it broadcasts are garbled (`struct xdp_frame` is misplaced there).
         """
         held = self._entries.get((tick.job, tick.tree))
         if held is None:
@@ -233,30 +232,32 @@ class _Place:
         self._injector = Injector()
 
     def empty(self, base: int, size: int) -> None:
-        """Forget what slots hold, which no tree may be using."""
+        """Empty slots, which no tree may be using."""
         empty = bytes(layout.slot(self._programs.lanes).itemsize)
         for number in range(base, base + size):
             map_update(self.slot_array(), u32(number), empty)
 
-    # ---- what differs between a ToR and a host ----
+    # ---- differences between a ToR and a host ----
 
     def _inside(self, work: Callable[[], None]) -> None:
-        """Do `work` in the network namespace where the place's devices are."""
+        """Do `work` in the network namespace of the place's devices."""
         work()
 
     def _ports_of_workers(self, ports: Sequence[int]) -> list[int] | None:
-        """Return those of these ports by which notices leave, where others than a worker's own are told."""
+        """Return those of these ports by which notices leave, if others than a port's own worker receive
+        them.
+        """
         return None
 
     def _set_sender(self, host: int) -> None:
         raise NotImplementedError
 
     def _device(self) -> int:
-        """Return the ifindex by which control_port knows the place."""
+        """Return the ifindex by which control_port identifies the place."""
         raise NotImplementedError
 
     def _entries_changed(self, number: int) -> None:
-        """Bring the senders up to date after an entry of a job came or went."""
+        """Update the senders after an entry of a job was added or removed."""
         for host, sender in self._senders.items():
             if sender.job == number:
                 self._set_sender(host)
@@ -264,8 +265,8 @@ class _Place:
     # ----
 
     def _put_ports(self, group: _Group, devices: Sequence[str], ways: Sequence[Sequence[str]]) -> None:
-        """Put the ports of each way of a group. What is as it was is not put again: a change in a map of maps
-        returns when no program looks at what it held, after 5 to 20 ms.
+        """Write the ports of each way of a group. Unchanged ones are not written: a change in a map of maps
+        returns only when no program uses the old value, after 5 to 20 ms.
         """
         ports = [socket.if_nametoindex(device) for device in devices]
         for cell, way in zip(group.cells, ways, strict=False):
@@ -281,7 +282,7 @@ class _Place:
     def _put_ways(
         self, group: _Group, bundles: Sequence[Sequence[str]], ways: Sequence[Sequence[str]]
     ) -> None:
-        """Say which way each bucket takes."""
+        """Write the way of each bucket."""
         rows = np.zeros(spreading.BUCKETS, layout.GROUP_WAY)
         for bucket, row in enumerate(rows):
             way = spreading.circuit_of(bucket, len(ways))
@@ -300,14 +301,14 @@ class _Place:
         group.rows = rows
 
     def _drop_cell(self, cell: int) -> None:
-        """Free a way's cell. A deletion in a map of maps returns when no program looks at what it held
-        (RCU), nor at the entry.
+        """Free a way's cell. A deletion in a map of maps returns when no program uses the old value (RCU),
+        nor the entry.
         """
         map_delete(self._programs.map_fd("groups"), u32(cell))
         self._cells.free("cells", cell)
 
     def _put_group(self, name: str, cell: int, ports: Sequence[int]) -> None:
-        """Put an entry of one of the two maps of groups: `ports` are ifindices."""
+        """Write an entry of one of the two maps of groups: `ports` are ifindices."""
         fd = map_create(MAP_TYPE_DEVMAP, 4, 4, max(1, len(ports)), 0, "group")
         try:
             for position, port in enumerate(ports):
@@ -317,8 +318,8 @@ class _Place:
             os.close(fd)  # the outer map holds it
 
     def _sender(self, sender: Sender) -> dict[str, int]:
-        """Return the fields of `struct port`. They name the entry of the job's first tree, so that a push
-        takes one look-up less.
+        """Return the fields of `struct port`. They refer to the entry of the job's first tree, so that a push
+        needs one look-up less.
         """
         trees = [tree for number, tree in self._entries if number == sender.job]
         index = self._entries[sender.job, min(trees)][0] if trees else NO_ENTRY
@@ -336,7 +337,7 @@ class _Place:
         return np.array((self._owner, *key), layout.ENTRY_KEY).tobytes()
 
     def _part_for(self, program: str) -> PlacePart | None:
-        """Return a program's part, which is made where it is not there; None for one that has none."""
+        """Return a program's part, made at first use; None for a program without one."""
         make = part_class(program, HOSTS)
         if make is not None and make not in self._parts:
             self._parts[make] = made_part(program, make, self._cells, self._device())
@@ -360,8 +361,8 @@ class _Place:
 
 
 class XdpSwitch(_Place):
-    """A switch of a unit. `ports` are the ifindices of its hosts' ports, by host, and `any_port` that of a
-    port that it has without hosts.
+    """A switch of a unit. `ports` are the ifindices of its hosts' ports, by host; `any_port` is one for a
+    switch without hosts.
     """
 
     def __init__(self, cells: Cells, dpid: Dpid, ports: Mapping[int, int], any_port: int = 0) -> None:
@@ -382,7 +383,7 @@ class XdpSwitch(_Place):
 
 
 class XdpHostPlace(_Place):
-    """A host. Its devices are in the network namespace at `namespace` (None: the caller's)."""
+    """A host as a place. Its devices are in the network namespace at `namespace` (None: the caller's)."""
 
     def __init__(
         self,
@@ -392,17 +393,19 @@ class XdpHostPlace(_Place):
         loops: Loops | None,
         changed: Callable[[], None],
     ) -> None:
-        """Take the loop as there if `loops` is None. `changed` is called after entries came or went."""
+        """Make the place. With `loops` None, the loop is assumed to exist. `changed` is called after entries
+        were added or removed.
+        """
         super().__init__(cells, addresses.host_ifindex(*host))
         self._host, self._loop = host, addresses.loop_place_ifindex(*host)
         self._namespace, self._loops, self._changed = namespace, loops, changed
         self._has_control = False
-        self._copies: dict[Host, int] = {}  # the number of the pair for each member
-        self._members: dict[Key, tuple[Host, ...]] = {}  # of each tree whose results are copied
+        self._copies: dict[Host, int] = {}  # each member's pair of devices, by number
+        self._members: dict[Key, tuple[Host, ...]] = {}  # of each tree with copied results
 
     def set_copies(self, number: int, tree: int, members: Sequence[Host], own: bool) -> None:
-        """Set whom the results of a tree are copied for, before `admit`: hosts, each by a pair of devices of
-        its own, and with `own` the worker here.
+        """Set the receivers of copies of a tree's results, before `admit`: the hosts `members`, each by a
+        device pair of its own, and with `own` the worker on this host.
         """
         self._members[number, tree] = tuple(members)
         for member in members:
@@ -412,7 +415,7 @@ class XdpHostPlace(_Place):
         self.set_group(number, tree, [*devices, *([addresses.LOOP_PLACE_DEVICE] if own else [])])
 
     def release(self, number: int, tree: int | None = None) -> None:
-        """Do as any place does, and take away the pairs of devices that nobody's results go by any more."""
+        """Release as any place does, and remove the device pairs that no results use any more."""
         super().release(number, tree)
         for key in [key for key in self._members if key[0] == number and tree in (None, key[1])]:
             del self._members[key]
@@ -452,7 +455,7 @@ class XdpHostPlace(_Place):
         self._cells.free("copies", number)
 
     def bind(self, host: int, sender: Sender | None) -> None:
-        """Open the loop for a worker on this host, before a group names it; None: take it away."""
+        """Open the loop for a worker on this host, before a group refers to it; None: remove it."""
         if self._loops and sender and not self._senders:
             self._loops.make(self._host)
             try:

@@ -1,8 +1,8 @@
-"""The data plane that the XDP programs make: ports, routes, circuits and their dark time; routes and circuits
+"""The data plane formed by the XDP programs: ports, routes, circuits and their dark time. Routes and circuits
 are read back.
 
-`XdpPlane` is the daemon's: it loads, attaches and pins. `PinnedPlane` is what another process, the
-controller, opens by the pins. Times are CLOCK_MONOTONIC nanoseconds, the clock that the programs read.
+`XdpPlane` is the daemon's: it loads, attaches and pins. Another process, the controller, opens the pins as
+`PinnedPlane`. Times are CLOCK_MONOTONIC nanoseconds, the clock that the programs read.
 """
 
 from __future__ import annotations
@@ -55,22 +55,20 @@ from testbed.wire.records import filled
 PINNED_MAPS = ("routes", "circuits", "glimpses", "verdicts", "timetables", "meetings", "crossings", "flows")
 PINNED_PROGRAM = "oxc_port"
 OPTICS = 0  # the owner of the optical switch's ports; a switch's ports are its number's
-NO_ENTRY = layout.SIZES["MAX_ENTRIES"]  # of `entries`: one past its end
+NO_ENTRY = layout.SIZES["MAX_ENTRIES"]  # an index into `entries` past its end
 NOBODY_SENDS = {"job": NOBODY.value, "worker": NOBODY.value, "index": NO_ENTRY}
 OPTICAL_STRIDE = layout.SIZES["OPTICAL_STRIDE"]
-PROBES = 200  # of a first call, which tells how many of them fill a time
+PROBES = 200  # probes of a first call, whose duration determines the number of the next
 WATCH_BEFORE_NS, WATCH_AFTER_NS = 500_000, 100_000
-AWAKE_BEFORE_NS = (
-    4_000_000  # a kernel that is not preempted wakes even the first in line late, by milliseconds
-)
+AWAKE_BEFORE_NS = 4_000_000  # without preemption, the kernel wakes even the first in line milliseconds late
 NEVER_NS = (1 << 64) - 1
 PROBE_FRAME = bytes(12) + spec.PROBE_ETHERTYPE.to_bytes(2, "big") + bytes(46)
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchPort:
-    """A port to attach to: of a unit's switch or of the optical switch (`dpid` None), by device name and
-    port number.
+    """A port to attach to, of a unit's switch or of the optical switch (`dpid` None): its device and port
+    number.
     """
 
     dpid: Dpid | None
@@ -79,13 +77,13 @@ class SwitchPort:
 
     @property
     def program(self) -> str:
-        """The program that is attached there."""
+        """The program to attach there."""
         return "tor_port" if self.dpid else PINNED_PROGRAM
 
 
 @dataclass(frozen=True, slots=True)
 class HostPort:
-    """A host's eth0, inside the network namespace at `namespace`."""
+    """A host's eth0, in the network namespace at `namespace`."""
 
     unit: Unit
     host: int
@@ -96,16 +94,16 @@ class HostPort:
 def set_port(
     programs: Programs, ifindex: int, dpid: Dpid | None, number: int, kind: int, **sender: int
 ) -> None:
-    """Say what a switch port is, of a unit's switch or of the optical switch (None), and who may send
-    gradients by it (`put_port`).
+    """Set the kind of a switch port, of a unit's switch or of the optical switch (None), and the sender that
+    may send gradients by it (`put_port`).
     """
     owner, ip = (dpid, addresses.tor_ip(dpid)) if dpid else (OPTICS, NO_IP)
     put_port(programs, ifindex, owner=owner, number=number, self_ip=ip_number(ip), kind=kind, **sender)
 
 
 def put_port(programs: Programs, ifindex: int, **fields: int) -> None:
-    """Replace a device's `struct port`; nobody sends by it but whom `job`, `worker`, `is_place` name, and
-    `index` is the entry of that job's first tree.
+    """Replace a device's `struct port`. Only the sender that `job`, `worker` and `is_place` name may send by
+    it; `index` is the entry of that job's first tree.
     """
     port = filled(layout.PORT, **{**NOBODY_SENDS, **fields})
     map_update(programs.map_fd("ports"), u32(ifindex), port.tobytes())
@@ -126,12 +124,14 @@ def _meeting(peer: int, ifindex: int) -> bytes:
 
 
 class PinnedPlane:
-    """Circuits, dark time and routes through the pinned maps. Routes of different ToRs may be set by several
-    threads at once, and circuits beside them by one.
+    """Circuits, dark time and routes through the pinned maps. Several threads may set routes of different
+    ToRs at the same time, and another one circuits.
     """
 
     def __init__(self, maps: Mapping[str, int], gate: int, devices: Mapping[int, str]) -> None:
-        """Take descriptors of PINNED_MAPS and PINNED_PROGRAM, and the optical switch's devices by port."""
+        """Take descriptors of PINNED_MAPS and PINNED_PROGRAM, and the optical switch's devices by port
+        number.
+        """
         self.routes, self._circuits = PinnedRoutes(maps["routes"]), maps["circuits"]
         self._glimpses, self._verdicts = maps["glimpses"], maps["verdicts"]
         self._flows = maps["flows"]
@@ -141,15 +141,17 @@ class PinnedPlane:
         self._ifindex = {number: socket.if_nametoindex(device) for number, device in devices.items()}
 
     def turn(self, peers: Mapping[int, int | None], dark_at_ns: int, lit_at_ns: int) -> None:
-        """Turn each of these ports to another peer (None: to nothing), dark from one time to the other."""
+        """Switch each of these ports to another peer (None: to none), dark from `dark_at_ns` to
+        `lit_at_ns`.
+        """
         self.darken(peers, dark_at_ns)
         self.light(peers, lit_at_ns)
 
     def darken(self, peers: Mapping[int, int | None], dark_at_ns: int) -> None:
-        """Turn each of these ports to another peer (None: to nothing), dark from then on until `light` says
-        when it ends.
+        """Switch each of these ports to another peer (None: to none), dark from `dark_at_ns` until a later
+        `light` ends that.
 
-        What it was turned to last it keeps until it goes dark. Written for the programs' clock to carry out.
+        Until it goes dark, a port keeps its present peer. The programs execute this by their own clock.
         """
         ports = list(peers)
         was, circuits = self._circuits_of(ports), np.zeros(len(ports), layout.CIRCUIT)
@@ -160,8 +162,8 @@ class PinnedPlane:
         self._set_circuits(ports, circuits)
 
     def light(self, ports: Iterable[int], lit_at_ns: int | Sequence[int]) -> None:
-        """Say when the darkness of ports ends that were darkened, at one time or each at its own. Who has
-        returned from this before it begins need do nothing further.
+        """Set the end of the dark time of darkened ports, one for all or one for each. If this returns before
+        the dark time begins, nothing more needs to be done.
         """
         ports = list(ports)
         circuits = self._circuits_of(ports)
@@ -169,8 +171,8 @@ class PinnedPlane:
         self._set_circuits(ports, circuits)
 
     def circuits(self) -> dict[int, int]:
-        """Return the peer of each port that has a circuit, dark or not; 0 where nobody has said when the
-        darkness ends, for who was to say it was killed or has failed.
+        """Return the peer of each port that has a circuit, dark or not; 0 if the end of its dark time was
+        never set, because the process that should have was killed or failed.
         """
         peers = {}
         for port, circuit in zip(self._ifindex, self._circuits_of(list(self._ifindex)), strict=True):
@@ -181,16 +183,17 @@ class PinnedPlane:
         return peers
 
     def lit(self, port: int) -> bool:
-        """Return whether a frame that arrives at this port now would cross, by asking the program that
+        """Return whether a frame that arrives at this port now would cross, by running the program that
         carries the traffic.
         """
         return self._probed(port, 1) == XDP_TX
 
     def watch(self, port: int, dark_at_ns: int, lit_at_ns: int) -> Glimpses:
-        """Watch a darkness at a port from before it until it should have ended, and return what was seen.
+        """Watch the dark time of a port from before its begin until its planned end, and return the probes'
+        times.
 
-        Around both ends the kernel runs the program that carries the traffic again and again, by its own
-        clock: neither this process's threads nor its interpreter come between two probes.
+        Around both ends the kernel runs the program that carries the traffic repeatedly, by its own clock: no
+        thread of this process and no interpreter delays one probe after another.
         """
         map_update(self._glimpses, u32(port), bytes(layout.GLIMPSE.itemsize))
         for edge_ns in (dark_at_ns, lit_at_ns):
@@ -220,7 +223,7 @@ class PinnedPlane:
         routes: Sequence[Mapping[Dpid, Routes]],
         start_ns: Callable[[], int],
     ) -> None:
-        """Have a timetable kept, with each matching's peers by port and routes by switch; see
+        """Start a timetable, with the peers by port and routes by switch of each matching; see
         `KeptTimetable.keep`.
         """
         meetings = {
@@ -236,28 +239,28 @@ class PinnedPlane:
         self._kept.keep(table, meetings, entries, start_ns)
 
     def stop(self) -> None:
-        """Have the timetable kept no longer; `leave` clears what is left of it."""
+        """Stop the timetable; `leave` removes its entries."""
         self._kept.stop()
 
     def leave(self) -> None:
-        """Have no timetable kept, and nothing of one left: circuits are as they were turned."""
+        """Stop any timetable and remove its entries: circuits are as they were last set."""
         self._kept.clear()
 
     def is_kept(self) -> bool:
-        """Return whether a timetable is kept now."""
+        """Return whether a timetable runs now."""
         return self.kept_from_ns() != 0
 
     def kept(self) -> Kept | None:
-        """Return the timetable that is kept now, by whichever process."""
+        """Return the timetable that runs now, whichever process started it."""
         return self._kept.kept()
 
     def kept_from_ns(self) -> int:
-        """Return when the timetable that is kept began, or begins; 0: none is kept."""
+        """Return when the running timetable began, or will begin; 0: none runs."""
         return self._kept.start_ns()
 
     def crossings(self) -> dict[int, tuple[int, int, int]]:
-        """Count, by port, the frames that crossed, were lost in the dark, and where no circuit was; by a
-        unit's port 0 those for a unit that no circuit led to.
+        """Count by port the frames that crossed, that were lost in the dark, and that found no circuit; port
+        0 of a unit counts the frames to a unit to which no circuit led.
         """
         units = {number // OPTICAL_STRIDE for number in self._ifindex}
         counted = {}
@@ -270,12 +273,12 @@ class PinnedPlane:
         return counted
 
     def flows(self) -> dict[tuple[str, str, int, int], int]:
-        """Count the bytes of plain traffic that entered by hosts' ports, by addresses, protocol and port; of
-        the latest MAX_FLOWS.
+        """Count the bytes of plain traffic that entered by hosts' ports, by addresses, protocol and port, for
+        the latest MAX_FLOWS flows.
         """
         keys = {*islice(map_keys(self._flows, layout.FLOW.itemsize), 2 * layout.SIZES["MAX_FLOWS"])}
         counted = {}
-        for key in keys:  # programs go on meanwhile, and may drop one
+        for key in keys:  # programs keep running, and may evict an entry
             value = map_lookup(self._flows, key, 8)
             if value is not None:
                 row = np.frombuffer(key, layout.FLOW)[0]
@@ -287,11 +290,11 @@ class PinnedPlane:
         return counted
 
     def verdicts(self) -> dict[str, int]:
-        """Count what the programs did with packets since the start, by `contract.verdicts`."""
+        """Count packets by verdict since the start (`contract.verdicts`)."""
         return verdict_counts(self._verdicts)
 
     def close(self) -> None:
-        """Drop the descriptors."""
+        """Close the descriptors."""
         for fd in self._fds:
             os.close(fd)
 
@@ -301,7 +304,7 @@ class PinnedPlane:
         return self._ifindex[port]
 
     def _circuits_of(self, ports: Sequence[int]) -> Rows:
-        """Return these ports' circuits."""
+        """Read these ports' circuits."""
         for port in ports:
             self._device_of(port)
         size = layout.SIZES["MAX_OPTICAL_PORTS"]
@@ -318,14 +321,14 @@ class PinnedPlane:
 
 
 def open_pinned(folder: Path, devices: Mapping[int, str]) -> PinnedPlane:
-    """The plane behind the pins in `folder`; `devices` names the optical switch's ports by number."""
+    """Open the plane pinned in `folder`; `devices` names the optical switch's ports by number."""
     maps = {name: open_pin(folder / name) for name in PINNED_MAPS}
     return PinnedPlane(maps, open_pin(folder / PINNED_PROGRAM), devices)
 
 
 class XdpPlane:
-    """The loaded programs at every port, with pins of what the controller fills. A context manager: entering
-    it begins to compile and load them, on a thread of its own; `attach` waits for that, and has `programs`.
+    """The loaded programs on every port, with pins for the controller. A context manager: entering starts
+    compiling and loading on a thread; `attach` waits for that and sets `programs`.
     """
 
     def __init__(self, pin_dir: Path, mtu: int, systems: Sequence[ProgramSource]) -> None:
@@ -346,12 +349,12 @@ class XdpPlane:
             if not users:
                 raise
             files = " ".join(str(each.path) for each in users)
-            why = str(error).partition("; `testbed doctor`")[0]  # this host lacks nothing
+            why = str(error).partition("; `testbed doctor`")[0]  # the host is not to blame
             raise RequestError(f"programs: {files}: {why}") from error
 
     def _loaded_with(self, users: Sequence[ProgramSource]) -> Programs:
         programs = Programs(self._systems, spec.lanes_for(self._mtu))
-        # what is wrong with a user's own is said before a job
+        # errors in a user's own program are reported before any job
         programs.load(*(system.name for system in users))
         return programs
 
@@ -360,7 +363,7 @@ class XdpPlane:
             self._loading.result().close()
 
     def attach(self, switch_ports: Sequence[SwitchPort], host_ports: Sequence[HostPort]) -> None:
-        """Attach to these ports and pin. HostError when this host cannot load the programs."""
+        """Attach to these ports, and pin. HostError if this host cannot load the programs."""
         self.programs = self._loading.result()
         for port in switch_ports:
             at_host = port.dpid and addresses.is_host_port(port.number)
@@ -380,7 +383,7 @@ class XdpPlane:
         in_namespace(host.namespace, lambda: self.programs.attach(host.program, "eth0"))
 
     def number(self, program: str) -> int:
-        """Return the kernel's number of one of the programs, which devices report."""
+        """Return the kernel's id of a program, which devices report."""
         return program_id(self.programs.program_fd(program))
 
     def __exit__(
@@ -391,7 +394,7 @@ class XdpPlane:
         self._stack.__exit__(kind, error, trace)
 
     def verdicts(self) -> dict[str, int]:
-        """Count what the programs did with packets since the start, by `contract.verdicts`."""
+        """Count packets by verdict since the start (`contract.verdicts`)."""
         return verdict_counts(self.programs.map_fd("verdicts"))
 
 

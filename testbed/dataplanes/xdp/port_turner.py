@@ -1,5 +1,5 @@
-"""A process that turns optical ports, and watches the darkness. Nothing else runs in it, and where that is
-allowed it runs before all others: it is not late, whatever the controller's threads and the machine do.
+"""A process that switches optical ports and watches their dark time. Nothing else runs in it, and where
+allowed it has real-time priority: so it is on time, whatever the controller's threads and the machine do.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any, NoReturn, Protocol
 from testbed.errors import TestbedError
 from testbed.ocs.glimpses import Glimpses, Turned
 
-LEAD_NS, LEAD_PER_PORT_NS = 2_000_000, 12_000  # from the first word of a turn to its darkness
+LEAD_NS, LEAD_PER_PORT_NS = 2_000_000, 12_000  # from the request to the begin of the dark time
 PATIENCE_S = 10.0
-_MESSAGE_BYTES = 1 << 20  # of ten thousand ports
+_MESSAGE_BYTES = 1 << 20  # enough for ten thousand ports
 _PR_SET_PDEATHSIG = 1
 
 
 class Ports(Protocol):
-    """The optical ports that are turned: `testbed.dataplanes.xdp.plane.PinnedPlane`."""
+    """The optical ports to switch: `testbed.dataplanes.xdp.plane.PinnedPlane`."""
 
     def darken(self, peers: Mapping[int, int | None], dark_at_ns: int) -> None: ...
     def light(self, ports: Iterable[int], lit_at_ns: int | Sequence[int]) -> None: ...
@@ -35,8 +35,8 @@ class Ports(Protocol):
 
 
 class Turner:
-    """The process, as its maker sees it. To be made before there are threads; it ends with its maker. Not for
-    several threads at once. `lost` is called when it has ended or does not answer: nothing can be turned.
+    """The process, from its maker's side. Make it before any thread starts; it ends with its maker. Not
+    thread-safe. `lost` is called when it has ended or does not answer: then no port can be switched.
     """
 
     def __init__(self, ports: Ports, lost: Callable[[], object]) -> None:
@@ -58,23 +58,23 @@ class Turner:
         *,
         ends_timetable: bool = False,
     ) -> Turned:
-        """Turn ports together, a little later, and begin to watch one of them; returns once that is written.
-        They are dark for so long, each for its own time where `dark_ns` has one for each; the one that is
-        watched is among those that are dark longest. A timetable can end with it: once the ports are dark,
-        which they are as long as asked after that.
+        """Switch ports together, slightly later, and begin to watch one of them; return once the switching is
+        written. They are dark for `dark_ns`, one time for all or one for each; the watched port is among
+        those that are dark longest. With `ends_timetable` the timetable ends once the ports are dark, and
+        their dark time counts from then on.
 
-        However late this process is, no port has its new circuit while another has its old one: where they
-        are not all written before the darkness begins, those that are wait in the dark for the others.
+        However late this process is, no port has its new circuit while another has its old one: if not all
+        are written when the dark time begins, the written ones wait in the dark for the others.
         """
-        with contextlib.suppress(BrokenPipeError):  # whose cause the answer tells
+        with contextlib.suppress(BrokenPipeError):  # the answer reports the cause
             self._ours.send(json.dumps([list(peers.items()), dark_ns, watched, ends_timetable]).encode())
         turned = Turned(**self._answer(0.0))
         self._lit_at_ns = turned.lit_at_ns
         return turned
 
     def seen(self) -> Glimpses:
-        """Wait for the end of the darkness, and return what was seen of it at the port that is watched. To be
-        called once for each turn with such a port.
+        """Wait for the end of the dark time, and return the probes' times at the watched port. Call once for
+        each turn with a watched port.
         """
         return Glimpses(**self._answer((self._lit_at_ns - time.monotonic_ns()) / 1e9))
 

@@ -1,8 +1,8 @@
-"""The trial of XDP in the namespaces that it is run in: `python -m testbed.dataplanes.xdp.probe`, which
-testbed/host_checks/kernel.py runs.
+"""Try XDP in the current namespaces: `python -m testbed.dataplanes.xdp.probe`, run by
+testbed/host_checks/kernel.py.
 
-It makes and leaves veth pairs, for those namespaces end with the probe, and prints a JSON object: feature ->
-[works, detail].
+Leaves its veth pairs behind, since these namespaces end with it. Prints a JSON object: feature -> [works,
+detail].
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ETHERNET_BYTES = 14
 
 
 def probe() -> dict[str, tuple[bool, str]]:
-    """Send a frame to a program that counts it in a mapped array and copies it to two devices."""
+    """Send a frame to a program that counts it in a memory-mapped array and copies it to two devices."""
     os.environ["BCC_KERNEL_SOURCE"] = str(kernel_headers())
     from bcc import BPF
 
@@ -71,7 +71,7 @@ def probe() -> dict[str, tuple[bool, str]]:
 
 
 def _jumbo(bpf: Any) -> tuple[bool, str]:
-    """Send a frame of the largest MTU over what a shaped link is at it: two pairs that a bridge joins."""
+    """Send a frame of the largest MTU over two pairs joined by a bridge, as in a shaped link of that MTU."""
     measure = bpf.load_func("measure", bpf.XDP)
     tool("ip", "link", "add", "jumbo", "mtu", str(MAX_MTU), "type", "bridge")
     for side in "ab":
@@ -95,8 +95,8 @@ def _fill(table: Any, index: int, device: int) -> None:
 
 
 def is_lack(error: Exception) -> bool:
-    """Return whether the host's lack explains it: what the kernel, a tool or BCC refuses, the last by a bare
-    Exception; or there is no BCC.
+    """Return whether an error shows a lack of the host: a refusal by the kernel, a tool or BCC (a bare
+    Exception), or BCC missing.
     """
     lacks = (HostError, ProbeFailure, OSError)
     return type(error) is Exception or isinstance(error, lacks) or getattr(error, "name", "") == "bcc"

@@ -1,4 +1,4 @@
-"""The programs of bpf/programs.c: loaded, and attached to devices."""
+"""Load the programs of bpf/programs.c, and attach them to devices."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PORTS = (
     "control_port",
     "room_port",
 )
-"""Programs that are attached to devices."""
+"""The programs that are attached to devices."""
 Calls = dict[str, dict[str, tuple[str, int]]]
 NATIVE, GENERIC = "native", "generic"
 _FLAGS = {NATIVE: 1 << 2, GENERIC: 1 << 1}  # XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE
@@ -40,8 +40,8 @@ _CLONE_NEWNET = 0x40000000
 
 
 def source(path: Path, systems: Sequence[ProgramSource] = (), seen: set[Path] | None = None) -> str:
-    """Return a C file with its quoted includes put in, each once, and where it includes SYSTEMS those of
-    systems' programs: bcc rewrites map accesses only in its main file.
+    """Return a C file with its quoted includes inserted, each once, and the systems' programs in place of
+    SYSTEMS: bcc rewrites map accesses only in its main file.
     """
     seen = set() if seen is None else seen
     lines = [f'#line 1 "{path.name}"']
@@ -62,8 +62,8 @@ def source(path: Path, systems: Sequence[ProgramSource] = (), seen: set[Path] | 
 
 
 def called(systems: Iterable[ProgramSource]) -> Calls:
-    """Return the programs that those of PORTS call, by what a job has; each with the map by which they do,
-    and its place there.
+    """Return, by the job property that needs them, the programs called by those of PORTS, each with the map
+    of the call and its index there.
     """
     calls: Calls = {QUESTIONS: {"question_port": ("question_ports", 0)}}
     for system in systems:
@@ -75,29 +75,29 @@ def called(systems: Iterable[ProgramSource]) -> Calls:
 
 
 def mode_for(lanes: int) -> str:
-    """Return the mode that programs for packets of so many lanes are attached in.
+    """Return the XDP mode for programs with packets of this many lanes.
 
-    A native program sees of a frame what is in its first buffer, and veth takes none for longer frames. In
-    generic mode the kernel puts each frame into one piece first.
+    A native program sees only the first buffer of a frame, and veth accepts no native program for longer
+    frames. In generic mode the kernel first copies each frame into one buffer.
     """
     return NATIVE if lanes <= lanes_for(ONE_BUFFER_MTU) else GENERIC
 
 
 class Programs:
-    """The programs and their maps, by descriptor. A context manager: entering loads them all, and leaving
-    drops the descriptors. Who brings a testbed up loads those of PORTS alone, and the others with the first
-    job that has use for them: the verifier takes as long for these as for those.
+    """The programs and their maps, by descriptor. A context manager: entering loads them all, leaving closes
+    the descriptors. A testbed starts with those of PORTS only, and loads the others with the first job that
+    needs them: verifying either takes about as long.
     """
 
     def __init__(self, systems: Sequence[ProgramSource], lanes: int = LANES, text: str | None = None) -> None:
-        """Compile bpf/programs.c with the programs of systems, or `text` in the place of that: what tests
-        make of it.
+        """Compile bpf/programs.c with the systems' programs; or `text` instead, which tests derive
+        from it.
         """
         self.lanes, self.mode = lanes, mode_for(lanes)
         self.numbers = {SUM: int(Program.SUM), **{system.name: system.number for system in systems}}
         self._called = called(systems)
         self._loading = threading.Lock()
-        self._loaded: set[str] = set()  # of what is called
+        self._loaded: set[str] = set()  # the called programs that are loaded
         self.compiled = Compiled(
             "the XDP programs",
             text or source(layout.BPF_DIR / "programs.c", systems),
@@ -108,8 +108,8 @@ class Programs:
         )
 
     def load(self, *called: str) -> None:
-        """Load those of PORTS, and of what they call the programs by these names. HostError when this host's
-        kernel does not; the descriptors are dropped then.
+        """Load the programs of PORTS, and the called programs of these names. HostError if this host's kernel
+        refuses; the descriptors are then closed.
         """
         with ExitStack() as undo:
             undo.callback(self.close)
@@ -119,8 +119,8 @@ class Programs:
             undo.pop_all()
 
     def need(self, what: str) -> None:
-        """Load what is called by this name, if it is not yet, and have it called; nothing for another name.
-        HostError when this host's kernel does not.
+        """Load the called programs of this name, unless they are loaded, and enter them in their maps; do
+        nothing for an unknown name. HostError if this host's kernel refuses.
         """
         with self._loading:
             if what in self._loaded or what not in self._called:
@@ -140,7 +140,7 @@ class Programs:
         self.close()
 
     def close(self) -> None:
-        """Drop the descriptors."""
+        """Close the descriptors."""
         self.compiled.close()
 
     def map_fd(self, name: str) -> int:
@@ -148,7 +148,7 @@ class Programs:
         return self.compiled.map_fd(name)
 
     def program_fd(self, name: str) -> int:
-        """Return the descriptor of a program that is loaded."""
+        """Return the descriptor of a loaded program."""
         return self.compiled.program_fd(name)
 
     def attach(self, program: str, device: str) -> None:
@@ -162,7 +162,7 @@ class Programs:
 
 
 def in_namespace(path: Path, work: Callable[[], None]) -> None:
-    """Run `work` on a thread of its own inside a network namespace, and raise what it raised."""
+    """Run `work` on a new thread inside a network namespace, and raise its exception here."""
     failure: list[BaseException] = []
 
     def enter() -> None:
@@ -172,7 +172,7 @@ def in_namespace(path: Path, work: Callable[[], None]) -> None:
                     code = ctypes.get_errno()
                     raise OSError(code, f"enter network namespace {path.name}: {os.strerror(code)}")
             work()
-        except BaseException as error:  # handed to the caller's thread below
+        except BaseException as error:  # raised in the caller's thread below
             failure.append(error)
 
     thread = threading.Thread(target=enter)
@@ -183,7 +183,7 @@ def in_namespace(path: Path, work: Callable[[], None]) -> None:
 
 
 def verdict_counts(fd: int) -> dict[str, int]:
-    """Return the verdict counters, summed over CPUs."""
+    """Read the verdict counters, summed over CPUs."""
     from testbed.dataplanes.xdp.syscall import map_lookup
 
     cpus = possible_cpus()
@@ -195,6 +195,6 @@ def verdict_counts(fd: int) -> dict[str, int]:
 
 
 def possible_cpus() -> int:
-    """Return how many values an entry of a per-CPU map has."""
+    """Return the number of values in an entry of a per-CPU map."""
     last = Path("/sys/devices/system/cpu/possible").read_text().strip().replace("-", ",").split(",")[-1]
     return int(last) + 1

@@ -1,7 +1,7 @@
-"""The routes of all switches in the pinned map of the XDP programs, read back.
+"""Set the routes of all switches in the XDP programs' pinned map, and read them back.
 
-Switches' tables are large where fabrics are: what was read back is known, and a change is written, and read,
-in one piece.
+In large fabrics the switches' tables are large. So entries that were read back are remembered, and a change
+is written, and read, in one batch.
 """
 
 from __future__ import annotations
@@ -39,28 +39,30 @@ Routes = Mapping[tuple[str, int], tuple[tuple[str, ...], str]]
 _OWNER_BYTES = layout.ROUTE_KEY["owner"].itemsize  # the key's first member
 _WAY_BYTES = layout.ROUTE_KEY["way"].itemsize  # its last
 _WAYS = tuple(u32(way) for way in range(addresses.MAX_OPTICAL_PORTS_PER_UNIT))
-READ_WHOLE_FROM = 2000  # entries: one by one they take longer than the whole map at its largest
-_NO_NUMBER = np.uint64(1 << 63)  # of no key
-_OF_UNIT = 24  # the prefix of the routes that circuits change
+READ_WHOLE_FROM = (
+    2000  # from this many entries on, reading each takes longer than reading the largest possible map
+)
+_NO_NUMBER = np.uint64(1 << 63)  # larger than the number of any key
+_OF_UNIT = 24  # prefix length of the routes that circuits change
 
 
 @lru_cache(1 << 16)
 def ip_number(ip: str) -> int:
-    """The 32-bit number of a dotted IPv4 address."""
+    """Convert a dotted IPv4 address to a 32-bit number."""
     return int.from_bytes(socket.inet_aton(ip), "big")
 
 
 def packed_routes(tables: Iterable[tuple[Dpid, Routes]], matching: int = 0) -> dict[bytes, bytes]:
-    """The map's entries for switches' routes, or for those of a timetable's matching, numbered from 1, in the
-    order in which they are to be written.
+    """Encode switches' routes as map entries, in the order in which to write them; `matching` is the number
+    of a timetable's matching, from 1, or 0.
     """
     entries: dict[bytes, bytes] = {}
-    values: dict[tuple[str, int, str], bytes] = {}  # a fabric has far fewer of them than keys
+    values: dict[tuple[str, int, str], bytes] = {}  # a fabric has far fewer values than keys
     for dpid, routes in tables:
         owner = u32(matching << MATCHING_SHIFT | dpid)
         for (ip, prefix), (by, mac) in routes.items():
             network, ways = owner + _network(ip, prefix), len(by)
-            # the first way of a route, which says how many there are, comes last
+            # way 0 of a route, which holds the number of ways, is written last
             for way in range(ways - 1, -1, -1):
                 what = (by[way], ways, mac)
                 value = values.get(what)
@@ -72,7 +74,7 @@ def packed_routes(tables: Iterable[tuple[Dpid, Routes]], matching: int = 0) -> d
 
 @lru_cache(1 << 16)
 def _network(ip: str, prefix: int) -> bytes:
-    """Return what stands between the owner and the way in a key."""
+    """Return the part of a key between the owner and the way."""
     key = filled(layout.ROUTE_KEY, ip=ip_number(ip), prefix=prefix)
     return key.tobytes()[_OWNER_BYTES:-_WAY_BYTES]
 
@@ -88,8 +90,8 @@ def _value(device: str, ways: int, mac: str) -> bytes:
 
 
 def packed_changes(rerouted: Rerouted) -> tuple[Rows, Rows, Rows]:
-    """Return the map's keys that go when units' switches are rerouted; the keys that are set, in the order in
-    which they are to be written, and their values.
+    """Return, for rerouted units' switches, the map keys to delete; the keys to set, in the order in which to
+    write them; and their values.
     """
     bundles = rerouted.bundles
     ways = np.array([len(ports) for ports in bundles])
@@ -102,7 +104,7 @@ def packed_changes(rerouted: Rerouted) -> tuple[Rows, Rows, Rows]:
             values[way, pair] = np.frombuffer(_value(device, len(bundles[bundle]), ""), layout.ROUTE)[0]
     before, now = ways[rerouted.before], ways[rerouted.now]
     gone = [np.flatnonzero((before > way) & (now <= way)) for way in range(len(_WAYS))]
-    # the first way of a route, which says how many there are, comes last
+    # way 0 of a route, which holds the number of ways, is written last
     new = [(way, np.flatnonzero(now > way)) for way in reversed(range(len(values)))]
     return (
         _joined(layout.ROUTE_KEY, [_keys(rerouted, rows, way) for way, rows in enumerate(gone) if len(rows)]),
@@ -112,7 +114,7 @@ def packed_changes(rerouted: Rerouted) -> tuple[Rows, Rows, Rows]:
 
 
 def _keys(rerouted: Rerouted, rows: Rows, way: int) -> Rows:
-    """Return the keys of a way of some routes."""
+    """Return the keys of one way of some routes."""
     keys = np.zeros(len(rows), layout.ROUTE_KEY)
     keys["owner"], keys["ip"] = rerouted.units[rows], rerouted.networks[rows]
     keys["prefix"], keys["way"] = _OF_UNIT, way
@@ -120,7 +122,7 @@ def _keys(rerouted: Rerouted, rows: Rows, way: int) -> Rows:
 
 
 def _joined(kind: np.dtype[Any], parts: Sequence[Rows]) -> Rows:
-    """Return rows one after another, as the map has them: `concatenate` would change the order of bytes."""
+    """Concatenate rows in the map's byte order, which `concatenate` alone would change."""
     rows = np.empty(sum(map(len, parts)), kind)
     return np.concatenate(parts, out=rows) if parts else rows
 
@@ -130,8 +132,8 @@ def _rows(kind: np.dtype[Any], packed: Iterable[bytes]) -> Rows:
 
 
 def _numbers(keys: Rows) -> Rows:
-    """Return a number of each key of a switch's routes that no other has: of 16 bits of its owner, 32 of the
-    address, 3 of the prefix and 6 of the way.
+    """Return a unique number for each key of a switch's routes: 16 bits of owner, 32 of address, 3 of prefix
+    and 6 of way.
     """
     parts = ((keys["owner"], 41), (keys["ip"], 9), (keys["prefix"] >> 3, 6), (keys["way"], 0))
     numbers = np.zeros(len(keys), np.uint64)
@@ -141,12 +143,12 @@ def _numbers(keys: Rows) -> Rows:
 
 
 def _owner(key: bytes) -> Dpid:
-    """Return the switch whose route this key is, no timetable's."""
+    """Return the switch of a route's key (of no timetable)."""
     return Dpid(int.from_bytes(key[:_OWNER_BYTES], sys.byteorder))
 
 
 def _by_owner(entries: Mapping[bytes, bytes]) -> dict[Dpid, dict[bytes, bytes]]:
-    """Return the entries of each switch, those of timetables left out."""
+    """Group entries by switch, without those of timetables."""
     tables: dict[Dpid, dict[bytes, bytes]] = {}
     for key, value in entries.items():
         owner = _owner(key)
@@ -156,8 +158,8 @@ def _by_owner(entries: Mapping[bytes, bytes]) -> dict[Dpid, dict[bytes, bytes]]:
 
 
 def _placed(numbers: Rows, wanted: Rows) -> tuple[Rows, Rows]:
-    """Return where in numbers others stand, and whether they do: both in order, which is ten times as quick
-    as to look for them in any.
+    """Return where `wanted` stand in `numbers`, and whether they do. Both are sorted, which is ten times as
+    fast as searching unsorted ones.
     """
     places = np.searchsorted(numbers, wanted)
     numbers = np.append(numbers, _NO_NUMBER)
@@ -165,24 +167,26 @@ def _placed(numbers: Rows, wanted: Rows) -> tuple[Rows, Rows]:
 
 
 class PinnedRoutes:
-    """The map `routes`, but for those of timetables. Routes of different switches may be set by several
-    threads at once.
+    """The map `routes`, without timetables' routes. Several threads may set routes of different switches at
+    the same time.
 
-    It knows what it has read back, so that a change costs what changes, however large the table of all
-    switches is; nobody else may write them meanwhile.
+    It remembers what it has read back, so that a change costs what changes, however large the table of all
+    switches is. Nothing else may write these routes meanwhile.
     """
 
     def __init__(self, map_fd: int) -> None:
         self._map = map_fd
         self._walking = threading.Lock()
-        self._held: dict[Dpid, dict[bytes, bytes]] = {}  # as they were read back
+        self._held: dict[Dpid, dict[bytes, bytes]] = {}  # by switch, as read back
         self._is_walked = False
-        self._changes: list[tuple[Rows, Rows, Rows]] = []  # since, not in `_held` yet: gone, set, to what
+        self._changes: list[
+            tuple[Rows, Rows, Rows]
+        ] = []  # changes not yet in `_held`: deleted keys, set keys, values
         self._forgotten: set[Dpid] = set()
 
     def set(self, dpid: Dpid, routes: Routes) -> None:
-        """Replace a ToR's whole table: (IPv4 address, prefix 32, 24 or 0) -> (devices to leave by, of
-        parallel circuits, or the one, "" for nowhere; new destination MAC or "").
+        """Replace a ToR's whole table: (IPv4 address, prefix 32, 24 or 0) -> (devices to leave by: of
+        parallel circuits, or a single one, "" for none; new destination MAC or "").
         """
         wanted = packed_routes([(dpid, routes)])
         held = self._held_by(dpid)
@@ -192,8 +196,8 @@ class PinnedRoutes:
         self._held[dpid] = wanted
 
     def change(self, rerouted: Rerouted) -> None:
-        """Set what changes in units' tables, which are as it says before: all in one piece, and what is the
-        same is not looked at.
+        """Set the changed routes in units' tables, in one batch; `rerouted` states what they were before, and
+        unchanged routes are not touched.
         """
         gone, keys, values = packed_changes(rerouted)
         dpids = [addresses.tor_dpid(unit) for unit in np.unique(rerouted.units).tolist()]
@@ -201,7 +205,7 @@ class PinnedRoutes:
         self._changes.append((gone, keys, values))
 
     def _write(self, dpids: Sequence[Dpid], gone: Rows, keys: Rows, values: Rows) -> None:
-        """Set entries and take others away, and read them back: each, or, if they are many, the whole map."""
+        """Set and delete entries, and read them back: each by itself, or the whole map if they are many."""
         try:
             map_update_rows(self._map, keys, values)
             map_delete_rows(self._map, gone)
@@ -214,13 +218,13 @@ class PinnedRoutes:
             raise
 
     def _is_each(self, gone: Rows, keys: Rows, values: Rows) -> bool:
-        """Return whether the map has these entries, and others not, by a look at each of them."""
+        """Return whether the map has these entries, and lacks the deleted ones, by reading each."""
         size = layout.ROUTE.itemsize
         entries = {**dict.fromkeys(records(gone)), **dict(zip(records(keys), records(values), strict=True))}
         return all(map_lookup(self._map, key, size) == value for key, value in entries.items())
 
     def _is_whole(self, gone: Rows, keys: Rows, values: Rows) -> bool:
-        """Return the same by the whole map."""
+        """Return the same by reading the whole map."""
         held, to = map_rows(self._map, layout.ROUTE_KEY, layout.ROUTE, layout.SIZES["MAX_ROUTES"])
         ours = np.flatnonzero(held["owner"] >> MATCHING_SHIFT == 0)
         numbers = _numbers(held[ours])
@@ -234,14 +238,14 @@ class PinnedRoutes:
         return bool(are_held.all()) and to[ours[order[places]]].tobytes() == values[by].tobytes()
 
     def _held_by(self, dpid: Dpid) -> dict[bytes, bytes]:
-        """Return a ToR's routes. They are read once, for all ToRs, and those of one that could not be set
-        again.
+        """Return a ToR's routes. They are read once, for all ToRs, and again for a ToR whose routes could not
+        be set.
         """
         with self._walking:
             if not self._is_walked:
                 self._held, self._is_walked = _by_owner(self._there()), True
                 self._changes.clear()
-            while self._changes:  # who changes circuits does not wait for this
+            while self._changes:  # changes of circuits do not wait for this
                 gone, keys, values = self._changes.pop(0)
                 for key in records(gone):
                     self._held.setdefault(_owner(key), {}).pop(key, None)

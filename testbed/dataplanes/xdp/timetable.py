@@ -1,5 +1,5 @@
-"""The timetable that the XDP programs keep, in the pinned maps: its matchings' meetings and routes, and when
-it began. Programs go by it from its start on, which is therefore written last and taken away first.
+"""The timetable that the XDP programs execute, in the pinned maps: its matchings' meetings and routes, and
+its start. Programs follow it from its start on; so the start is written last and deleted first.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from testbed.errors import RequestError, SettingError
 from testbed.ocs.timetable import Kept, Timetable
 from testbed.wire.records import filled
 
-MATCHING_SHIFT = 16  # in the owner of a route: above it the matching's number from 1, 0: of no timetable
+MATCHING_SHIFT = 16  # in a route's owner: the matching's number, from 1, is above; 0: of no timetable
 DIFFER = "schedule: what was set and what is read back differ"
 
 Entries = Mapping[bytes, bytes]  # of a map, by key
 
 
 class KeptTimetable:
-    """The one timetable of the maps `timetables`, `meetings` and, beside the routes that depend on none,
-    `routes`.
+    """The one timetable, in the maps `timetables`, `meetings` and `routes`, which also has the routes outside
+    timetables.
     """
 
     def __init__(self, maps: Mapping[str, int]) -> None:
         self._timetables, self._meetings, self._routes = maps["timetables"], maps["meetings"], maps["routes"]
 
     def keep(self, table: Timetable, meetings: Entries, routes: Entries, start_ns: Callable[[], int]) -> None:
-        """Have this timetable kept instead of any other, from `start_ns()` on: it is called once all else is
-        written. RequestError where there is no room, SettingError where what is read back differs; nothing
-        of it is left then.
+        """Write a timetable in place of any other; it runs from `start_ns()` on, which is called once all
+        else is written. RequestError if there is no room, SettingError if it reads back different; then
+        nothing of it remains.
         """
         others = self.clear()
         for name, count, most in (
@@ -65,14 +65,14 @@ class KeptTimetable:
             raise
 
     def stop(self) -> None:
-        """Have it kept no longer: circuits are as they were turned. Its entries stay until `clear`."""
+        """Stop the timetable: circuits are as they were last set. Its entries stay until `clear`."""
         record = self._record()
         record["start_ns"] = 0
         map_update(self._timetables, u32(0), record.tobytes())
 
     def clear(self) -> int:
-        """Have no timetable kept, and none's entries in the maps, whoever was killed while writing them; and
-        return how many routes are left, which depend on none.
+        """Stop any timetable, and delete all timetables' entries, also those of a process killed while
+        writing. Return the number of other routes.
         """
         if self.start_ns():
             self.stop()
@@ -87,7 +87,7 @@ class KeptTimetable:
         return left
 
     def kept(self) -> Kept | None:
-        """Return what is kept now; None: nothing is."""
+        """Return the running timetable, or None."""
         record = self._record()
         if not record["start_ns"]:
             return None
@@ -103,7 +103,7 @@ class KeptTimetable:
         return Kept(int(record["period_ns"]), int(record["guard_ns"]), starts_ns, tuple(peers))
 
     def start_ns(self) -> int:
-        """Return when the timetable that is kept began, or begins; 0: none is kept."""
+        """Return when the running timetable began, or will begin; 0: none runs."""
         return int(self._record()["start_ns"])
 
     def _record(self) -> np.ndarray:

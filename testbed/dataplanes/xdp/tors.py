@@ -1,4 +1,4 @@
-"""The switches that sum by the fast path's own programs. There is no process of theirs that could end."""
+"""The switches that aggregate by the fast path's own programs. They have no process that could end."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ FOLDER = "xdp"
 
 
 def require(_topology: Topology) -> None:
-    """Nothing: every testbed needs XDP, and whether it works is seen when its programs are loaded."""
+    """Do nothing: every testbed needs XDP, and loading its programs shows whether it works."""
 
 
 class Tors:
-    """Those of the units of this folder, and the core, by their numbers."""
+    """The switches of this folder's units, and the core, by datapath id."""
 
     def __init__(self, topology: Topology, _log: Path, _progress: object) -> None:
         self._core = [addresses.core_far_device(unit.index) for unit in topology.units if topology.core_link]
@@ -66,7 +66,7 @@ class Tors:
 
 
 def _ports(unit: UnitSpec, dpid: Dpid) -> tuple[dict[int, int], int]:
-    """The ifindices of a switch's ports to hosts, by the hosts' numbers, and that of one of its ports."""
+    """Return the ifindices of a switch's ports to hosts, by host number, and that of any port."""
     rack = addresses.tor_rack(dpid)
     ifindex = {device: socket.if_nametoindex(device) for device in unit.ports_of(dpid)}
     at_hosts = {

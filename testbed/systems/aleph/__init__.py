@@ -1,4 +1,6 @@
-"""ALEPH: workers in clusters, whose heads sum for them, and a parameter server that sums the heads."""
+"""ALEPH: workers in clusters with a head each, which aggregates for its cluster, and a parameter server that
+aggregates the heads' sums.
+"""
 
 from testbed.systems.aleph.system import Aleph, AlephMwcha, AlephServers
 

@@ -1,10 +1,10 @@
-"""The least communication time where links between units or racks are narrow, by small integer programs on
-HiGHS. Deterministic. Pure.
+"""Find the least communication time where links between units or racks are narrow, by small integer programs
+solved with HiGHS. Deterministic. Pure.
 
-Workers behind the same cuts are a group. Within a time, the contributors of a group are those of its
-workers with the most room, and which of its members has which head changes no load. So a program needs one
-variable for each possible head, and one for each two groups, the members of one with heads in the other. The
-least time is found by bisection, and an answer's own time is where the search goes on.
+Workers on the same sides of all cuts are a group. Within a given time, a group's best contributors are its
+workers with the most room, and which member has which head changes no load. So a program needs one variable
+for each possible head, and one for each ordered pair of groups: the members of one with heads in the other.
+The least time is found by bisection; a solution's own time becomes the new upper limit.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _HALF = 0.5
 
 
 def cluster(instance: Instance) -> Clustering:
-    """Return the clustering of the least time, and of those one with few contributors. RequestError where the
-    servers take fewer contributors than any leaves.
+    """Find the clustering of the least time, with the fewest contributors among those. RequestError if the
+    servers take fewer contributors than any clustering leaves.
     """
     low = instance.least_time
     alone = Clustering(tuple(range(instance.size)))
@@ -53,7 +53,7 @@ def cluster(instance: Instance) -> Clustering:
 
 
 def groups(instance: Instance) -> list[tuple[int, ...]]:
-    """Return the workers that are on the same sides of all cuts, group by group."""
+    """Group the workers that are on the same sides of all cuts."""
     by_sides: dict[tuple[int, ...], list[int]] = {}
     for worker in range(instance.size):
         sides = tuple((worker in cut.side) - (worker in cut.other) for cut in instance.cuts)
@@ -62,7 +62,7 @@ def groups(instance: Instance) -> list[tuple[int, ...]]:
 
 
 def _within(instance: Instance, time: float) -> Clustering | None:
-    """Return a clustering with the fewest contributors whose time is no longer; None where there is none."""
+    """Solve for a clustering with the fewest contributors within `time`; None if there is none."""
     known, room = groups(instance), room_at(instance, time)
     ordered = [sorted(group, key=lambda worker: (-room[worker], -instance.rates[worker])) for group in known]
     linear = LinearProgram()
@@ -117,7 +117,9 @@ def _dealt(
     counts: dict[tuple[int, int], int],
     room: NDArray[np.int64],
 ) -> Clustering:
-    """Return the clustering with so many members of each group under heads of each."""
+    """Assign members to heads so that `counts[(group, heads' group)]` members of each group are under heads
+    of each.
+    """
     rates = np.array(instance.rates)
     left = [sorted(set(group) - set(heads)) for group, heads in zip(ordered, leaders, strict=True)]
     clusters: dict[int, Sequence[int]] = {}

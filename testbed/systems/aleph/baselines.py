@@ -1,4 +1,4 @@
-"""The baselines of ALEPH's clusterings: clusters of one size as in HiPS, a greedy dominating set, a parameter
+"""Baselines for ALEPH's clusterings: clusters of equal size as in HiPS, a greedy dominating set, a parameter
 server alone, and a ring. Pure.
 """
 
@@ -12,9 +12,9 @@ from testbed.systems.aleph.model import Clustering, Instance, clustering_of
 
 
 def balanced(instance: Instance, clusters: int | None = None) -> Clustering:
-    """Return so many clusters of one size, or sizes that differ by one, of workers in a row, the first of
-    each its head: as HiPS has them, whatever rates and capacities are. Without a number the square root of
-    the workers' is taken.
+    """Form `clusters` clusters of consecutive workers, of sizes that differ by one at most, each headed by
+    its first worker: as HiPS does, whatever the rates and capacities. By default the square root of the
+    number of workers, rounded up.
     """
     count = min(instance.size, clusters or math.isqrt(instance.size - 1) + 1)
     starts = [instance.size * number // count for number in range(count + 1)]
@@ -25,20 +25,21 @@ def balanced(instance: Instance, clusters: int | None = None) -> Clustering:
 
 
 def greedy(instance: Instance) -> Clustering:
-    """Return the clusters of a greedy dominating set within capacities: the worker that gets the most members
-    heads next. Capacities count, rates do not.
+    """Cluster by a greedy dominating set within capacities: the worker that gains the most members becomes
+    the next head. Rates do not count.
     """
     return clustering_of(instance.size, domination.greedy(instance))
 
 
 def none(instance: Instance) -> Clustering:
-    """Return no clusters: all push to the parameter servers."""
+    """Form no clusters: every worker pushes to the parameter servers."""
     return Clustering(tuple(range(instance.size)))
 
 
 def ring_time(instance: Instance) -> float:
-    """Return the communication time of a ring: each worker sends, and gets, its vector all but twice, and the
-    slowest link sets the pace, cuts by how often the ring crosses them. No parameter server takes part.
+    """Compute the communication time of a ring all-reduce: each worker sends and receives 2 (n - 1) / n
+    vectors, and the slowest link sets the pace; a cut's rate is divided by how often the ring crosses it. No
+    parameter server takes part.
     """
     ways = [(worker, (worker + 1) % instance.size) for worker in range(instance.size)]
     slowest = instance.least_time

@@ -1,4 +1,4 @@
-"""The ways to cluster, by name. Pure."""
+"""The clustering methods, by name. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ RING = "ring"
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to cluster; `cluster` gets an instance and the seed of its draws, which most have none of."""
+    """A clustering method; `cluster` takes an instance and the seed of its random draws, which most methods
+    ignore.
+    """
 
     title: str
     cluster: Callable[[Instance, int], Clustering]
@@ -48,7 +50,7 @@ OPTIMA: dict[str, Way] = {
 
 
 def cluster(name: str, instance: Instance, seed: int = 1) -> Clustering:
-    """Return the clustering by a way's name. RequestError names those that there are."""
+    """Cluster an instance by the method of this name. RequestError lists the methods."""
     ways = WAYS | OPTIMA
     if name not in ways:
         raise RequestError(f"clusters {name!r}: accepted are {', '.join(ways)}")

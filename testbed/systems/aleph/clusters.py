@@ -1,4 +1,4 @@
-"""The clusters that `testbed cluster` prints: each way's, and the time that links allow."""
+"""The report of `testbed cluster`: each method's clusters, and the time that the links allow."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from testbed.systems.aleph.model import Clustering, Instance
 
 MEGABYTES = 97.0
-"""Of gradients an iteration: ResNet50's, as the paper has it."""
+"""Gradients per iteration, in MB: ResNet50's, as in the paper."""
 
 
 class Clusters:
-    """The ways to cluster that ALEPH knows, beside each other."""
+    """A comparison of ALEPH's clustering methods."""
 
     def options(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
@@ -102,7 +102,7 @@ class Clusters:
 
 
 def _framing(topology: Topology, workers: int, megabytes: float) -> float:
-    """Return the bytes on a link for each byte of gradients, headers and votes on scales included."""
+    """Compute the bytes on a link per byte of gradients, with headers and votes on scales."""
     lanes = lanes_for(topology.mtu)
     length = max(1, round(megabytes * 1e6 / topology.scale / 4))
     voters = min(workers, spec.MAX_WORKERS)
@@ -116,7 +116,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _tried(name: str, way: Way, instance: Instance, seeds: Sequence[int]) -> dict[str, Any]:
-    """Return what is said of a way, also of one that finds no clusters."""
+    """Run a method with these seeds and return its row; a method that fails has a row with its error."""
     try:
         runs = [way.cluster(instance, seed) for seed in seeds]
     except TestbedError as error:
@@ -128,7 +128,7 @@ def _tried(name: str, way: Way, instance: Instance, seeds: Sequence[int]) -> dic
 
 
 def _row(name: str, title: str, instance: Instance, runs: Sequence[Clustering]) -> dict[str, Any]:
-    """Return what is said of a way: of one that draws the means of its runs, and the first one's clusters."""
+    """Make a method's row: the mean values of its runs, and the clusters of the first run."""
     first = runs[0]
     times = [run.time(instance) for run in runs]
     over = [h for h, members in first.clusters.items() if len(members) > instance.capacities[h]]
@@ -145,7 +145,7 @@ def _row(name: str, title: str, instance: Instance, runs: Sequence[Clustering]) 
 
 
 def _timed(row: dict[str, Any], megabits: float) -> dict[str, Any]:
-    """Return a row with milliseconds in place of times of one unit."""
+    """Convert a row's times from those of a unit vector to milliseconds."""
     if "failed" in row:
         return row
     said = {key: value for key, value in row.items() if key not in ("time", "times", "server_time")}

@@ -1,8 +1,8 @@
-"""Few heads for workers of whom not everybody can head everybody: capacitated domination, by a greedy
-start and a local search. Deterministic. Pure.
+"""Find few heads that cover all workers where not every worker can head every other: capacitated domination,
+by a greedy start and a local search. Deterministic. Pure.
 
-With heads chosen, the most workers that these can have as members is a matching, kept by augmenting paths.
-Contributors are the workers that are no members, so that the search looks for the heads with most members.
+For given heads, the largest number of members is a matching, maintained by augmenting paths. Every worker
+that is no member is a contributor, so the search maximises the number of members.
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ from numpy.typing import NDArray
 from testbed.systems.aleph.model import Instance
 
 SEED = 1
-ATTEMPTS = 3000  # of one local search
-VISITS = 2_000_000  # of workers in all of its attempts together, so that large graphs cost no more
-ALL_VISITS = 3 * VISITS  # in all searches of a group together
+ATTEMPTS = 3000  # trials of one local search
+VISITS = 2_000_000  # of workers, in all trials of one search: bounds its cost on large graphs
+ALL_VISITS = 3 * VISITS  # in all searches of one group
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbourhood:
-    """Workers that are joined by chains of neighbours; `complete` where each is a neighbour of each."""
+    """A connected component of the workers' neighbour graph; `complete` if every two of its workers are
+    neighbours.
+    """
 
     workers: tuple[int, ...]
     complete: bool
 
 
 def groups(instance: Instance) -> list[Neighbourhood]:
-    """Return the groups of an instance, each worker in one."""
+    """Split an instance into its connected components."""
     if instance.neighbours is None:
         return [Neighbourhood(tuple(range(instance.size)), True)]
     seen: set[int] = set()
@@ -57,7 +59,7 @@ def groups(instance: Instance) -> list[Neighbourhood]:
 def assigned(
     instance: Instance, group: Neighbourhood, room: Sequence[int], heads: Sequence[int]
 ) -> dict[int, tuple[int, ...]]:
-    """Return by head its members: as many as these heads of a group can have in all."""
+    """Assign as many members as possible to these heads of a group, by head."""
     if group.complete:
         others = iter(sorted(set(group.workers) - set(heads)))
         clusters = {head: tuple(itertools.islice(others, room[head])) for head in heads}
@@ -67,7 +69,7 @@ def assigned(
 
 
 def greedy(instance: Instance) -> dict[int, tuple[int, ...]]:
-    """Return by head its members, where the worker that gets the most of them heads next."""
+    """Choose heads greedily, by the number of members that each gains; return the members by head."""
     everybody = range(instance.size)
     if instance.neighbours is None:
         heads: list[int] = []
@@ -85,8 +87,8 @@ def greedy(instance: Instance) -> dict[int, tuple[int, ...]]:
 
 
 class Domination:
-    """The clusters of one group, by how many others each worker can head. It keeps what it found: a room
-    that is nearly another's has nearly its heads.
+    """The search for one group's clusters, given how many others each worker can head (its room). It caches
+    results: similar rooms have similar heads.
     """
 
     def __init__(self, instance: Instance, workers: tuple[int, ...]) -> None:
@@ -97,19 +99,21 @@ class Domination:
         self._at = np.array(workers, np.int64)
         self._degrees = np.array([len(near) for near in self._near], np.int64)
         self._kept: dict[bytes, _State] = {}
-        self._searched: set[bytes] = set()  # in vain
+        self._searched: set[bytes] = set()  # rooms whose search fell short of its goal
         self._visits = ALL_VISITS
 
     def least(self, room: NDArray[np.int64]) -> int:
-        """Return a number of contributors that no clusters are below."""
+        """Return a lower bound of the number of contributors."""
         return len(self._workers) - _bound(self._own(room))
 
     def contributors(self, room: NDArray[np.int64], most: float = math.inf) -> int:
-        """Return how many are left by what was found, looked for no longer than until `most` are."""
+        """Return the number of contributors of the best clusters found; stop searching once there are at most
+        `most`.
+        """
         return len(self._workers) - self._found(room, len(self._workers) - most).matched
 
     def clusters(self, room: NDArray[np.int64]) -> dict[int, tuple[int, ...]]:
-        """Return by head its members: as many as are found."""
+        """Return the members by head of the best clusters found."""
         return self._named(self._found(room, math.inf))
 
     def _named(self, state: _State) -> dict[int, tuple[int, ...]]:
@@ -120,7 +124,7 @@ class Domination:
         }
 
     def assigned(self, room: Sequence[int], heads: Sequence[int]) -> dict[int, tuple[int, ...]]:
-        """Return by head its members: as many as these heads can have in all."""
+        """Assign as many members as possible to these heads, by head."""
         state = _State(self._near, [room[worker] for worker in self._workers])
         for head in heads:
             state.add(self._workers.index(head))
@@ -132,7 +136,7 @@ class Domination:
         return own
 
     def _found(self, room: NDArray[np.int64], wanted: float) -> _State:
-        """Return clusters with so many members, or as many as were found."""
+        """Search for clusters with `wanted` members; return the best found."""
         own = self._own(room)
         key = own.tobytes()
         if key not in self._kept:
@@ -146,8 +150,8 @@ class Domination:
         return self._kept[key]
 
     def _begun(self, own: NDArray[np.int64], wanted: float) -> _State:
-        """Return what a search begins with: the first that has enough members, else the best, of clusters
-        that fit, of those of the nearest room, and of greedy ones.
+        """Choose the start of a search among the cached clusters that fit, those of the most similar room,
+        and greedy ones: the first with enough members, else the one with the most.
         """
         room = own.tolist()
         begun: list[_State] = []
@@ -158,20 +162,20 @@ class Domination:
         return max([*begun, _greedy(self._near, room)], key=lambda state: state.matched)
 
     def _fitting(self, room: Sequence[int]) -> Iterator[_State]:
-        """Yield the kept clusters with the most members of those that fit."""
+        """Yield, of the cached clusters that fit this room, those with the most members."""
         fitting = [state for state in self._kept.values() if state.fits(room)]
         if fitting:
             yield max(fitting, key=lambda state: state.matched)
 
     def _nearest(self, own: NDArray[np.int64]) -> Iterator[_State]:
-        """Yield the kept clusters of the room that differs least."""
+        """Yield the cached clusters of the most similar room."""
         if self._kept:
             apart = {key: int(np.abs(own - np.frombuffer(key, np.int64)).sum()) for key in self._kept}
             yield self._kept[min(apart, key=apart.__getitem__)]
 
 
 class _State:
-    """Heads with their members, the most that these heads can have."""
+    """Heads with as many members as they can have."""
 
     def __init__(self, near: Sequence[Sequence[int]], room: Sequence[int]) -> None:
         self.near, self.room = near, room
@@ -194,7 +198,7 @@ class _State:
         return all(len(members) <= room[head] for head, members in self.members.items())
 
     def within(self, room: Sequence[int]) -> _State:
-        """Return it for another room: heads without room for all of their members lose some."""
+        """Return a copy for another room: heads that lack room for all their members lose some."""
         other = self.copy()
         other.room, other.visits = room, 0
         for head, members in other.members.items():
@@ -217,22 +221,23 @@ class _State:
             self.of[member] = -1
 
     def complete(self) -> None:
-        """Give members to heads until no more can be; a worker for whom there is no way has none later."""
+        """Assign members to heads until no more can be. A worker without an augmenting path has none later
+        either.
+        """
         full: set[int] = set()
         for worker in range(len(self.near)):
             if self.of[worker] < 0 and worker not in self.members:
                 self._augment(worker, full)
         for head in [head for head, members in self.members.items() if not members]:
-            if not self.members[head]:  # still: one before it may be a member of it by now
+            if not self.members[head]:  # still empty: an earlier one may have become its member
                 del self.members[head]
                 self._augment(head, full)
 
     def _augment(self, worker: int, full: set[int]) -> None:
-        """Give one worker a head, by moving others' members on where it must be. The nearest way is taken.
-
-        `full` has the heads that were asked in vain, from which no way goes on, and gets more of them.
+        """Assign one worker to a head, if necessary by moving members of other heads, along a shortest
+        augmenting path. `full` collects the heads from which no path leads on; they are not tried again.
         """
-        came: dict[int, int] = {}  # head -> the worker that asks it
+        came: dict[int, int] = {}  # head -> the worker from which the search reached it
         asking = [worker]
         for asker in asking:
             self.visits += len(self.near[asker])
@@ -259,7 +264,7 @@ class _State:
 
 
 def _greedy(near: Sequence[Sequence[int]], room: Sequence[int]) -> _State:
-    """Return heads by how many more members each gets, the most first."""
+    """Choose heads by the number of members that each gains, most first."""
     state = _State(near, room)
     covered = [False] * len(near)
 
@@ -281,7 +286,7 @@ def _greedy(near: Sequence[Sequence[int]], room: Sequence[int]) -> _State:
             continue
         state.add(worker)
         covered[worker] = True
-        # those with the fewest neighbours left first: others find a head later
+        # members with the fewest uncovered neighbours first: the others are more likely to find a head later
         free = sorted((other for other in near[worker] if not covered[other]), key=lambda at: len(near[at]))
         for other in free[: room[worker]]:
             covered[other] = True
@@ -292,7 +297,9 @@ def _greedy(near: Sequence[Sequence[int]], room: Sequence[int]) -> _State:
 
 
 def _bound(room: NDArray[np.int64]) -> int:
-    """Return how many members there are at most: those with the most room, until all are covered."""
+    """Return an upper bound of the number of members: the workers with the most room are heads, until all are
+    covered.
+    """
     held = -np.sort(-room)
     before = np.concatenate(([0], np.cumsum(1 + held)))
     heads = int(np.count_nonzero((before[:-1] < len(room)) & (held > 0)))
@@ -300,8 +307,8 @@ def _bound(room: NDArray[np.int64]) -> int:
 
 
 def _improved(state: _State, wanted: float, visits: int) -> tuple[_State, int]:
-    """Return a state with as many members or more, and the visits that it took: heads are dropped, and others
-    put in their place, and what is no worse is gone on from.
+    """Improve a state by local search: drop heads and put others in their place; a trial that is no worse
+    replaces the state. Return the best state, and the visits that the search took.
     """
     draws = random.Random(SEED)
     best = state
@@ -313,7 +320,7 @@ def _improved(state: _State, wanted: float, visits: int) -> tuple[_State, int]:
         trial.visits = len(state.near)
         gone = draws.choice(sorted(trial.members))
         trial.drop(gone)
-        if draws.random() < 0.3 and trial.members:  # two for one, or for two others
+        if draws.random() < 0.3 and trial.members:  # drop a second head too
             others = {other for member in trial.near[gone] for other in trial.near[member]}
             others &= trial.members.keys()
             if others:

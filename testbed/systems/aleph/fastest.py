@@ -1,12 +1,12 @@
-"""Our clustering: the least communication time, and of those the fewest contributors, under the same
-capacities as the paper's. Deterministic. Pure.
+"""Our clustering: the least communication time, and then the fewest contributors, under the same capacities
+as the paper's. Deterministic. Pure.
 
-At a time T, a worker of rate B can head floor(T B) - 1 others, if its capacity lets it; how few contributors
-are left then only falls as T grows, while the parameter servers take T times their rate. So the least T is
-found by bisection. Where everybody can head anybody, or does within groups (racks), the workers with the most
-room are the fewest heads that cover all, and the answer is an optimum. Elsewhere that is capacitated
-domination, which is NP-hard: `domination` searches. Where links between units or racks are narrow, `across`
-asks an integer program by groups of workers behind the same links.
+Within a time T, a worker of rate B can head floor(T B) - 1 others, if its capacity allows. As T grows, the
+fewest possible contributors only decrease, while the parameter servers can take T times their rate. So
+bisection finds the least T. Where every worker can head every other, or does so within groups (racks), the
+workers with the most room are the fewest heads that cover all, and the result is optimal. Elsewhere this is
+capacitated domination, which is NP-hard: `domination` searches. Where links between units or racks are
+narrow, `across` solves an integer program over groups of workers behind the same links.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from testbed.systems.aleph.domination import Domination
 from testbed.systems.aleph.model import Clustering, Instance, clustering_of, too_few
 from testbed.systems.aleph.time_budget import filled, room_at, taken_at
 
-STEPS = 60  # of the bisection: each halves what is left
+STEPS = 60  # of the bisection: each halves the interval
 
 
 def cluster(instance: Instance) -> Clustering:
-    """Return the clustering. RequestError where the servers take fewer contributors than any leaves."""
+    """Find the clustering of the least time. RequestError if the servers take fewer contributors than any
+    clustering leaves.
+    """
     if instance.cuts:
         return across.cluster(instance)
     groups = domination.groups(instance)
@@ -35,8 +37,8 @@ def cluster(instance: Instance) -> Clustering:
     searches = [Domination(instance, group.workers) for group in rest]
 
     def contributors(time: float, most: float) -> int:
-        """Return how many are left, looked for no longer than until `most` are; a bound of it, if that is
-        above.
+        """Return the number of contributors that the searches find, stopping once there are at most `most`; a
+        lower bound instead, if that already exceeds `most`.
         """
         room = room_at(instance, time)
         flat_ones = flat.contributors(room)
@@ -46,12 +48,12 @@ def cluster(instance: Instance) -> Clustering:
         def allowed(at: int, known: Sequence[int]) -> float:
             return most - (flat_ones + sum(known) - known[at])
 
-        for at, search in enumerate(searches):  # beside the least that the others may have
+        for at, search in enumerate(searches):  # against the lower bounds of the other groups
             if least[at] <= allowed(at, least):
                 counts[at] = search.contributors(room, allowed(at, least))
             if counts[at] > allowed(at, least):
                 return flat_ones + sum(counts)
-        for at, search in enumerate(searches):  # beside what they have
+        for at, search in enumerate(searches):  # against the results of the other groups
             if least[at] <= allowed(at, counts):
                 counts[at] = search.contributors(room, allowed(at, counts))
         return flat_ones + sum(counts)
@@ -87,7 +89,7 @@ def cluster(instance: Instance) -> Clustering:
 
 
 class _Flat:
-    """The groups in which everybody can head anybody, one after the other in arrays."""
+    """The groups in which every worker can head every other, concatenated in arrays."""
 
     def __init__(self, instance: Instance, groups: Sequence[tuple[int, ...]]) -> None:
         self._rates = np.array(instance.rates)
@@ -98,11 +100,11 @@ class _Flat:
         self._before = np.concatenate(([0], np.cumsum(self._sizes)[:-1])).astype(np.int64)
 
     def contributors(self, room: NDArray[np.int64]) -> int:
-        """Return how many are left: by group, so many of those with the most room as hold all of it."""
+        """Count the contributors: of each group, as many workers with the most room as cover all of it."""
         return len(self._taken(room))
 
     def clusters(self, room: NDArray[np.int64]) -> dict[int, Sequence[int]]:
-        """Return by head its members: each further one goes to the head that it makes the least busy."""
+        """Return the members by head; each member goes to the head that is then the least busy."""
         by_group: dict[int, list[int]] = {}
         taken = self._taken(room)
         for at in taken:
@@ -118,7 +120,9 @@ class _Flat:
         return clusters
 
     def _taken(self, room: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the places in the arrays of those that contribute; of equal room the faster first."""
+        """Return the array indices of the contributors: most room first, and of equal room the
+        faster first.
+        """
         if not len(self._workers):
             return self._workers
         held = 1 + room[self._workers]

@@ -1,7 +1,7 @@
-"""The workers of a job as ALEPH's control plane sees them, and how they are clustered (section 4.1). Pure.
+"""ALEPH's model of a job's workers and of their clustering (section 4.1). Pure.
 
-Workers are numbers from 0. Rates are in any one unit, and a time is for one gradient vector of that unit: of
-rates in Mb/s, a vector of x megabits takes x times as many seconds.
+Workers are numbers from 0. Rates are in any one unit, and a time is for a gradient vector of one such unit:
+with rates in Mb/s, a vector of x megabits takes x times as many seconds.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from dataclasses import dataclass, replace
 from testbed.errors import RequestError
 
 ROUNDING = 1e-9
-"""What a quotient of two rates may be below a whole number that it stands for."""
+"""Tolerance by which a quotient of two rates may fall short of the whole number it stands for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Links that all traffic between two sides crosses, and what they carry each way together: circuits
-    between two units, or the link of a pod's rack. `side` has the workers on one side, `other` those on the
-    other; `servers` and `other_servers` are the parts of each vector for the parameter servers there.
+    """Links that all traffic between two sides crosses, with their joint rate each way: the circuits between
+    two units, or the link of a pod's rack. `side` has the workers on one side, `other` those on the other.
+    `servers` and `other_servers` are the shares of each vector that parameter servers on the respective sides
+    take.
     """
 
     rate: float
@@ -33,8 +34,9 @@ class Cut:
     other_servers: float = 0.0
 
     def load(self, head: Sequence[int]) -> float:
-        """Return how many vectors cross it each way: a member's and the result that its head sends it, a
-        contributor's part for the servers on the other side and that of the result.
+        """Return the vectors that cross the cut each way: for a member and its head on different sides, the
+        member's vector one way and the result back; for a contributor, its share for servers on the other
+        side, and the result of that.
         """
         load = 0.0
         for worker, leader in enumerate(head):
@@ -50,15 +52,14 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """The workers of a job: `rates` has what the link of each carries each way (B_w, infinity where nothing
-    limits it), `capacities` how many workers it sums beside its own as a head (g_w), and `neighbours` whom it
-    can head, or be headed by, itself aside; None: anybody. `servers` has the parameter servers' rates, and
-    `server_capacity` how many contributors each of them takes; None: any number. `unbound_capacities`
-    are those without the part that rates have in `capacities`; None: the same. `cuts` are the links
-    between workers' units and racks that carry less than any traffic; where there are some, everybody can
-    head anybody.
+    """The workers of a job, to be clustered. `rates`: of each worker's link, each way (B_w; infinity:
+    unlimited). `capacities`: how many workers each can aggregate besides itself, as a head (g_w).
+    `neighbours`: the workers that each can head or be headed by, itself excluded; None: any. `servers`: the
+    parameter servers' rates. `server_capacity`: how many contributors each server takes; None: any number.
+    `unbound_capacities`: the capacities without their limit by rates; None: the same. `cuts`: links between
+    the workers' units and racks that limit the traffic; with cuts, every worker can head every other.
 
-    A worker of capacity 0 sends to the servers itself, or to a head. RequestError for what cannot be.
+    A worker of capacity 0 sends to the servers itself, or to a head. RequestError for contradictory values.
     """
 
     rates: tuple[float, ...]
@@ -102,39 +103,39 @@ class Instance:
 
     @property
     def size(self) -> int:
-        """Return how many workers there are."""
+        """The number of workers."""
         return len(self.rates)
 
     @property
     def server_rate(self) -> float:
-        """Return what all parameter servers carry together; each takes its share (`shares`)."""
+        """The sum of all parameter servers' rates; each takes its share (`shares`)."""
         return math.fsum(self.servers)
 
     @property
     def least_time(self) -> float:
-        """Return the time below which no clustering is: that of the slowest worker's own vector."""
+        """A lower bound of the time of every clustering: the slowest worker sends its own vector."""
         return 1 / min(self.rates)
 
     @property
     def contributors(self) -> int:
-        """Return how many heads, and workers without one, the servers take at most."""
+        """The most contributors (heads, and workers without one) that the servers take."""
         return self.size if self.server_capacity is None else self.server_capacity
 
     def unbound(self) -> Instance:
-        """Return the instance in which heads may take longer than the slowest worker: where all workers are
-        equal, and the servers slower than all of them, the paper's capacities let nobody head anybody.
+        """Return the instance in which a head may take longer than the slowest worker. Where all workers are
+        equal and the servers slower, the paper's capacities let nobody head anybody.
         """
         unbound = self.unbound_capacities
         return self if unbound is None else replace(self, capacities=unbound)
 
     def adjacent(self, worker: int, other: int) -> bool:
-        """Return whether one of two workers can head the other."""
+        """Return whether either of two workers can head the other."""
         return worker != other and (self.neighbours is None or other in self.neighbours[worker])
 
 
 def capacities(rates: Sequence[float]) -> tuple[int, ...]:
-    """Return the aggregation capacity of each worker by its rate (g_w, the first line of (1), without C_w /
-    c): as many vectors as its rate carries beside its own at the rate of the slowest.
+    """Compute each worker's aggregation capacity from its rate (g_w, the first line of (1), without C_w / c):
+    the number of vectors that its rate carries, besides its own, in the time of the slowest worker.
     """
     slowest, others = min(rates), len(rates) - 1
     return tuple(
@@ -144,8 +145,8 @@ def capacities(rates: Sequence[float]) -> tuple[int, ...]:
 
 
 def shares(servers: Sequence[float]) -> tuple[float, ...]:
-    """Return the part of every vector that goes to each parameter server (section 7): as its rate is to that
-    of all. Where some are unlimited, these take it all.
+    """Compute each parameter server's share of every vector (section 7): its part of the total rate.
+    Unlimited servers, if any, share everything equally.
     """
     if any(math.isinf(rate) for rate in servers):
         unlimited = sum(math.isinf(rate) for rate in servers)
@@ -156,9 +157,9 @@ def shares(servers: Sequence[float]) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Clustering:
-    """The head of each worker. A worker that is its own head contributes to the parameter servers: with the
-    sum of its cluster, if others have it as their head, or with its own gradients alone. RequestError where a
-    worker's head has another head.
+    """The head of each worker. A worker that is its own head is a contributor: it sends the parameter servers
+    the sum of its cluster, or its own gradients if nobody has it as a head. RequestError if a worker's head
+    has another head.
     """
 
     head: tuple[int, ...]
@@ -170,12 +171,12 @@ class Clustering:
 
     @functools.cached_property
     def contributors(self) -> tuple[int, ...]:
-        """Return those that contribute to the parameter servers (D): heads, and workers without one."""
+        """The contributors to the parameter servers (D): heads, and workers without one."""
         return tuple(worker for worker, head in enumerate(self.head) if worker == head)
 
     @functools.cached_property
     def clusters(self) -> dict[int, tuple[int, ...]]:
-        """Return by head its members, itself aside. Who has none is no head here."""
+        """The members by head, the head itself excluded. Only workers with members are heads here."""
         members: dict[int, list[int]] = {}
         for worker, head in enumerate(self.head):
             if worker != head:
@@ -184,17 +185,17 @@ class Clustering:
 
     @property
     def heads(self) -> tuple[int, ...]:
-        """Return the workers that sum for others."""
+        """The workers that aggregate for others."""
         return tuple(self.clusters)
 
     @functools.cached_property
     def direct(self) -> tuple[int, ...]:
-        """Return the workers that send to the parameter servers, and sum for nobody."""
+        """The workers that send to the parameter servers and aggregate for nobody."""
         return tuple(worker for worker in self.contributors if worker not in self.clusters)
 
     def check(self, instance: Instance) -> None:
-        """Raise RequestError unless it is one of the instance: heads within their capacities, beside their
-        members, and no more contributors than the servers take.
+        """Raise RequestError unless the clustering is valid for the instance: heads within their capacities
+        and adjacent to their members, and no more contributors than the servers take.
         """
         if len(self.head) != instance.size:
             raise RequestError(f"a clustering of {len(self.head)} workers; there are {instance.size}")
@@ -213,27 +214,27 @@ class Clustering:
             )
 
     def loads(self) -> tuple[int, ...]:
-        """Return how many vectors the link of each worker carries each way: of a head its members' and the
-        sum one way, the result and its copies the other.
+        """Count the vectors that each worker's link carries each way: for a head, its members' vectors in and
+        its sum out, and the result in and its copies out.
         """
         members = Counter(head for worker, head in enumerate(self.head) if worker != head)
         return tuple(1 + members[worker] for worker in range(len(self.head)))
 
     def time(self, instance: Instance) -> float:
-        """Return the communication time: the largest of what a link carries over its rate, of workers,
-        parameter servers and cuts alike. Capacities do not count.
+        """Compute the communication time: the largest load over rate of any worker, cut, or the parameter
+        servers. Capacities do not count.
         """
         own = max(load / rate for load, rate in zip(self.loads(), instance.rates, strict=True))
         cuts = max((cut.load(self.head) / cut.rate for cut in instance.cuts), default=0.0)
         return max(own, cuts, len(self.contributors) / instance.server_rate)
 
     def server_time(self, instance: Instance) -> float:
-        """Return what of the time the parameter servers take."""
+        """Compute the part of the time that the parameter servers need."""
         return len(self.contributors) / instance.server_rate
 
 
 def clustering_of(size: int, clusters: Mapping[int, Sequence[int]]) -> Clustering:
-    """Return the clustering with these members by head, in which all others have no head."""
+    """Make a clustering from the members by head; all other workers have no head."""
     head = list(range(size))
     for leader, member in itertools.chain.from_iterable(
         ((leader, member) for member in members) for leader, members in clusters.items()
@@ -243,8 +244,8 @@ def clustering_of(size: int, clusters: Mapping[int, Sequence[int]]) -> Clusterin
 
 
 def too_few(instance: Instance, least: int) -> RequestError:
-    """Return the error for an instance whose servers take fewer contributors than the least that there are:
-    `least`, with heads of these capacities.
+    """Make the error for an instance whose servers take fewer contributors than `least`, the fewest that
+    heads of these capacities leave.
     """
     return RequestError(
         f"no clustering of {instance.size} workers: heads of these capacities leave {least} contributors at "

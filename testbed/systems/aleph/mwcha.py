@@ -1,8 +1,8 @@
-"""M-WCHA, algorithm 1 with equations (2) to (6), as it is printed and as it can be meant. Pure; the draws are
-an argument.
+"""M-WCHA, the paper's algorithm 1 with equations (2) to (6), as printed and as probably meant. Pure; random
+draws come from an argument.
 
-What the repaired one changes, and why, is in docs/aleph.md, and an instance for each in
-tests/unit/test_aleph_mwcha.py.
+docs/aleph.md explains each change of the repaired variant; tests/unit/test_aleph_mwcha.py has an instance for
+each.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ REPAIRED, PRINTED = VARIANTS = ("repaired", "printed")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The sets V_w by aggregator w, itself included, in the order in which they were selected; as printed
-    they may overlap, and be larger than capacities. `rounds` counts those of the loop; `left` are the workers
-    that send to the parameter server because the last round selected nobody.
+    """The sets V_w by aggregator w, itself included, in the order of selection. As printed, sets may overlap
+    and exceed capacities. `rounds` counts the loop's rounds; `left` has the workers that send to the
+    parameter server because the last round selected nobody.
     """
 
     size: int
@@ -31,15 +31,15 @@ class Outcome:
     left: tuple[int, ...]
 
     def clustering(self) -> Clustering:
-        """Return the heads of it. A worker that is in several sets is taken by the first that has it, unless
-        it heads others itself.
+        """Convert the sets to heads. A worker in several sets belongs to the first, unless it heads others
+        itself.
         """
         head = list(range(self.size))
         heading: set[int] = set()
         for leader, members in self.sets.items():
             if head[leader] != leader:
                 if len(members) == 1:
-                    continue  # another's member already, and nobody's head
+                    continue  # already a member of another, and heads nobody
                 head[leader] = leader
             heading.add(leader)
             for member in members:
@@ -49,8 +49,8 @@ class Outcome:
 
 
 def cluster(instance: Instance, draws: random.Random, variant: str = REPAIRED) -> Clustering:
-    """Return the clustering that one run of the algorithm comes to. RequestError where its contributors are
-    more than the servers take.
+    """Run the algorithm once and return its clustering. RequestError if that has more contributors than the
+    servers take.
     """
     clustering = run(instance, draws, variant).clustering()
     if len(clustering.contributors) > instance.contributors:
@@ -59,22 +59,24 @@ def cluster(instance: Instance, draws: random.Random, variant: str = REPAIRED) -
 
 
 def run(instance: Instance, draws: random.Random, variant: str = REPAIRED) -> Outcome:
-    """Return what the algorithm selects."""
+    """Run one variant of the algorithm. ValueError for an unknown variant."""
     if variant not in VARIANTS:
         raise ValueError(f"variant {variant!r}: accepted are {', '.join(VARIANTS)}")
     return _printed(instance, draws) if variant == PRINTED else _repaired(instance, draws)
 
 
 def rounded(capacity: int) -> int:
-    """Return the smallest power of two that is no less, (3)."""
+    """Round a capacity up to a power of two, (3)."""
     return 1 << max(0, capacity - 1).bit_length()
 
 
 class _Round:
-    """A round, as steps 1 to 3 see it: the workers in no set yet (U), and the sizes around them."""
+    """The state of one round in steps 1 to 3: the workers in no set yet (U), and the sizes of their
+    neighbourhoods.
+    """
 
     def __init__(self, instance: Instance, unclustered: set[int], *, itself: bool) -> None:
-        """`itself`: N(w) counts w among its neighbours, as printed."""
+        """Count neighbourhoods and capacities within U. With `itself`, N(w) includes w, as printed."""
         self._instance, self.unclustered, self._itself = instance, unclustered, itself
         self.around = [self._around(worker) for worker in range(instance.size)]
         self.capacity = [
@@ -91,7 +93,7 @@ class _Round:
         return count + (beside if self._itself else 0)
 
     def near(self, worker: int) -> set[int]:
-        """Return N(w) in U, w itself as `itself` says."""
+        """Return N(w) within U; w itself is included if `itself` is set."""
         near = self._instance.neighbours
         others = set(self.unclustered) if near is None else set(near[worker] & self.unclustered)
         others.discard(worker)
@@ -104,11 +106,13 @@ class _Round:
         return set(near[worker]).union(*(near[other] for other in near[worker])) | {worker}
 
     def alpha(self, worker: int) -> float:
-        """Return (5)."""
+        """Compute alpha, (5)."""
         return self.capacity[worker] / self.around[worker] if self.around[worker] else 0.0
 
     def betas(self, candidates: Sequence[int], workers: set[int]) -> dict[int, float]:
-        """Return (6): by worker the sum over the candidates that are its neighbours, itself among them."""
+        """Compute beta, (6), of each worker: the sum of alpha over the candidates among its neighbours and
+        itself.
+        """
         alphas = {worker: self.alpha(worker) for worker in candidates}
         near = self._instance.neighbours
         if near is None:
@@ -123,8 +127,9 @@ class _Round:
 
 
 def _printed(instance: Instance, draws: random.Random) -> Outcome:
-    """Line by line. Line 11 leaves the loop over the workers; line 17 gives no beta to candidates, so that
-    the median is over those that have one, and a candidate without any is selected for sure.
+    """Run the algorithm line by line as printed. Line 11 leaves the loop over the workers. Line 17 gives
+    candidates no beta, so the median is over workers that have one, and a candidate without such neighbours
+    is certainly selected.
     """
     sets: dict[int, tuple[int, ...]] = {}
     clustered: set[int] = set()
@@ -161,9 +166,9 @@ def _printed(instance: Instance, draws: random.Random) -> Outcome:
 
 
 def _repaired(instance: Instance, draws: random.Random) -> Outcome:
-    """Candidates have the largest capacity among unclustered workers near them; each is drawn with a
-    probability of at most 1; it takes as many as its capacity says, drawn from those around; and a round that
-    draws nobody takes one of the candidates.
+    """Run the repaired algorithm. Candidates have the largest capacity among the unclustered workers near
+    them. Each is selected with a probability of at most 1, and draws as many members around it as its
+    capacity allows. A round that selects nobody takes one of the candidates.
     """
     sets: dict[int, tuple[int, ...]] = {}
     clustered: set[int] = set()
@@ -174,7 +179,7 @@ def _repaired(instance: Instance, draws: random.Random) -> Outcome:
         step = _Round(instance, unclustered, itself=False)
         candidates = _candidates(instance, step)
         if not any(step.capacity[worker] for worker in candidates):
-            for worker in candidates:  # whoever can head nobody contributes by itself
+            for worker in candidates:  # a worker that can head nobody contributes by itself
                 sets[worker] = (worker,)
                 clustered.add(worker)
             continue
@@ -201,7 +206,7 @@ def _candidates(instance: Instance, step: _Round) -> list[int]:
                 for other in step.within_two_hops(worker) & step.unclustered
             )
         ]
-    # 0 is rounded to 1: beside who can head one, who can head nobody is no candidate
+    # capacity 0 is rounded to 1: where one candidate can head a worker, those that can head none are removed
     heading = [worker for worker in able if step.capacity[worker]]
     return heading or able
 

@@ -1,5 +1,5 @@
-"""Members by nearness: the heads and the sizes of a clustering as they are, and its members where the whole
-way to their heads is shortest. Pure.
+"""Reassign members to near heads: keep a clustering's heads and cluster sizes, and minimise the total
+distance of members to their heads. Pure.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from testbed.systems.aleph.model import Clustering, clustering_of
 
 
 def nearer(clustering: Clustering, distance: Callable[[int, int], float]) -> Clustering:
-    """Return the clustering with its members dealt anew, which changes no node's load. Whoever heads nobody,
-    and contributes by itself, still does.
+    """Reassign the members by a linear assignment; no node's load changes. Contributors that head nobody stay
+    contributors.
     """
     places = [head for head, members in clustering.clusters.items() for _ in members]
     members = sorted(member for members in clustering.clusters.values() for member in members)

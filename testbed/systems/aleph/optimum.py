@@ -1,8 +1,8 @@
-"""The optimum by integer programs on HiGHS: hierarchical aggregation as (1) has it, for the number of
-aggregators, and the same for the communication time. Pure.
+"""Optimal clusterings by integer programs solved with HiGHS: the fewest aggregators, as in (1), and the least
+communication time. Pure.
 
-Of (1) the third line is read as an intersection: V_i and V_j have no worker in common. Its union, empty for
-every two aggregators, would leave no two of them.
+The third line of (1) is read as an intersection: V_i and V_j have no worker in common. As printed, an empty
+union for every two aggregators, it would allow only one aggregator.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TIME_LIMIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """A clustering, its number of contributors or its time, and the bound that is proven for that: as large,
+    """A clustering, its number of contributors or its time, and the proven lower bound of that value; equal
     if `proven`.
     """
 
@@ -36,7 +36,7 @@ class Optimum:
 
 
 def fewest(instance: Instance, time_limit_s: float = TIME_LIMIT_S) -> Optimum:
-    """Return a clustering with the fewest aggregators, workers without a head among them (min |D|)."""
+    """Find a clustering with the fewest contributors (min |D|): aggregators, and workers without a head."""
     best = _fewest(instance, instance.capacities, time_limit_s)
     if best.bound > instance.contributors:
         raise too_few(instance, round(best.bound))
@@ -46,8 +46,8 @@ def fewest(instance: Instance, time_limit_s: float = TIME_LIMIT_S) -> Optimum:
 
 
 def least_time(instance: Instance, time_limit_s: float = TIME_LIMIT_S) -> Optimum:
-    """Return a clustering with the least communication time, by bisection over all times that there are. Of
-    each the fewest contributors are asked for that heads within that time leave; the limit is for each.
+    """Find a clustering of the least communication time, by bisection over all possible times. For each time,
+    solve for the fewest contributors that heads leave within it; `time_limit_s` applies to each solution.
     """
     if instance.cuts:
         clustering = across.cluster(instance)
@@ -71,7 +71,7 @@ def least_time(instance: Instance, time_limit_s: float = TIME_LIMIT_S) -> Optimu
 
 
 def _times(instance: Instance) -> list[float]:
-    """Return what a communication time can be: of any node with any load."""
+    """Return all possible communication times, sorted: of every node with every load."""
     loads = {
         (1 + members) / rate
         for rate, most in zip(instance.rates, instance.capacities, strict=True)
@@ -82,7 +82,7 @@ def _times(instance: Instance) -> list[float]:
 
 
 def _fewest(instance: Instance, room: tuple[int, ...], time_limit_s: float) -> Optimum:
-    """Return the fewest contributors that heads of so much room leave, whatever the servers take."""
+    """Solve for the fewest contributors that heads with this room leave, whatever the servers take."""
     linear = LinearProgram()
     own = [linear.flag(cost=1.0) for _ in instance.rates]
     groups = domination.groups(instance)
@@ -104,7 +104,7 @@ def _fewest(instance: Instance, room: tuple[int, ...], time_limit_s: float) -> O
 
 
 def _counts(linear: LinearProgram, group: Neighbourhood, own: list[int], room: tuple[int, ...]) -> None:
-    """Add a count of members for each head, which is all that matters where everybody can head anybody."""
+    """Add a member count for each head; where every worker can head every other, only counts matter."""
     held = [(own[worker], 1.0) for worker in group.workers]
     for worker in group.workers:
         if room[worker]:
@@ -117,8 +117,8 @@ def _counts(linear: LinearProgram, group: Neighbourhood, own: list[int], room: t
 def _assignments(
     linear: LinearProgram, instance: Instance, group: Neighbourhood, own: list[int], room: tuple[int, ...]
 ) -> None:
-    """Lines 2 to 4 of (1): each worker is in one set, sets are within capacities, and only an aggregator has
-    members. With heads chosen, members are a matching, whose program has whole numbers as they are.
+    """Add lines 2 to 4 of (1): each worker is in one set, sets are within capacities, and only aggregators
+    have members. For given heads the members are a matching, whose linear program has integer solutions.
     """
     ways: dict[int, list[int]] = {worker: [own[worker]] for worker in group.workers}
     for head in group.workers:

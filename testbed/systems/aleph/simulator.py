@@ -1,5 +1,5 @@
-"""The large-scale simulation of section 6.4: workers and parameter servers drawn in a data centre, and what
-an iteration's gradients cost there by each scheme. Pure; seeds are an argument.
+"""The large-scale simulation of section 6.4: draw workers and parameter servers in a data centre, and compute
+the cost of an iteration's gradients under each scheme. Pure; seeds are arguments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from testbed.topology import datacenters
 NIC_GBPS, SERVER_GBPS = 10.0, 10.0
 SERVERS = 10
 LEAST, MEAN, MOST = 0.1, 0.5, 0.9
-"""Of its NIC's rate what a worker has available: the mean of the normal distribution, and its ends."""
+"""A worker's available share of its NIC's rate: the mean of the normal distribution, and its limits."""
 MEGABYTES = 97.0
 OURS, MWCHA, PRINTED, PS, RING, BALANCED = "ours", "mwcha", "mwcha-printed", "ps", "ring", "balanced"
 TITLES: Mapping[str, str] = {
@@ -38,8 +38,8 @@ PACKED, RANDOM = PLACES = ("packed", "random")
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A setting of section 6.4. `reach` says whom a worker can head: anybody, or those at its edge switch;
-    `place` where workers are: rack by rack, with the parameter servers in the last one, or at random.
+    """A setting of section 6.4. `reach`: the workers that a worker can head: any, or those at its edge
+    switch. `place`: workers are placed rack by rack with the parameter servers in the last one, or at random.
     """
 
     workers: int = 100
@@ -63,9 +63,9 @@ class Iteration:
     """The figures of one run, for one iteration. `value` is the swept one.
 
     `workers_gbps` and `servers_gbps` are the rates at which all of them together receive gradients, or sums;
-    `overhead_gb` is what all links together carry, as the paper counts it: pushes, and both phases of a ring;
-    `both_ways_gb` has the results' way back, too. `hops` is the mean number of switches that a vector passes
-    from where it is sent to where it is summed; around a ring it is sent on n - 1 times.
+    `overhead_gb` is the traffic of all links together, as the paper counts it: pushes, and both phases of a
+    ring; `both_ways_gb` includes the results' way back. `hops` is the mean number of switches on a vector's
+    path to its aggregator; around a ring a vector is sent n - 1 times.
     """
 
     topology: str
@@ -83,7 +83,7 @@ class Iteration:
 
 
 class World:
-    """The workers and parameter servers of one seed in a data centre, with the ways between them."""
+    """The workers and parameter servers of one seed in a data centre, with the paths between them."""
 
     def __init__(self, topology: str, setting: Scene, seed: int) -> None:
         self.topology, self.setting, self.seed = topology, setting, seed
@@ -105,7 +105,7 @@ class World:
         self.instance = Instance(rates, capacities(rates), (SERVER_GBPS,) * SERVERS, near)
 
     def measured(self, scheme: str, value: float) -> Iteration:
-        """Return a scheme's figures."""
+        """Compute the figures of a scheme."""
         if scheme == RING:
             return self._ring(value)
         clustering = self._clustering(scheme)
@@ -132,8 +132,8 @@ class World:
         )
 
     def _clustering(self, scheme: str) -> Clustering:
-        """Return the clusters of a scheme. ALEPH's members are near their heads: the paper has them at one
-        gradient hop, although algorithm 1 draws them.
+        """Compute the clusters of a scheme. ALEPH's members are reassigned to near heads: the paper has them
+        at one gradient hop, although algorithm 1 draws them at random.
         """
         draws = random.Random(f"clusters {self.seed}")
         if scheme == BALANCED:
@@ -150,7 +150,7 @@ class World:
         return nearer(clustering, lambda a, b: self.links(self.workers[a], self.workers[b]))
 
     def _ring(self, value: float) -> Iteration:
-        """Return the figures of a ring in the order of edge switches, which is the shortest there is."""
+        """Compute the figures of a ring in the order of edge switches, the shortest possible ring."""
         size = self.instance.size
         order = sorted(self.workers)
         ways = [self.links(edge, after) for edge, after in zip(order, [*order[1:], order[0]], strict=True)]
@@ -173,13 +173,13 @@ class World:
         )
 
     def links(self, edge: str, other: str) -> int:
-        """Return how many links are between two servers at these edge switches; switches are one less."""
+        """Count the links between two servers at these edge switches; switches on the path are one fewer."""
         return 2 + self._links[edge][other]
 
 
 @functools.cache
 def _data_center(topology: str) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
-    """Return the edge switch of each server, and the links between two edge switches."""
+    """Return the edge switch of each server, and the number of links between each two edge switches."""
     if topology not in TOPOLOGIES:
         raise RequestError(f"topology {topology!r}: accepted are {', '.join(TOPOLOGIES)}")
     graph = datacenters.fat_tree() if topology == FAT_TREE else datacenters.leaf_spine()
@@ -190,7 +190,7 @@ def _data_center(topology: str) -> tuple[dict[str, str], dict[str, dict[str, int
 
 
 def swept(setting: Scene, sweep: str, value: float) -> Scene:
-    """Return the setting at a swept value of `workers` or `deviation`."""
+    """Return the setting with `workers` or `deviation` replaced by the swept value."""
     if sweep == "workers":
         return replace(setting, workers=round(value))
     return replace(setting, deviation=value)

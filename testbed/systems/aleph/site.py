@@ -1,4 +1,6 @@
-"""A job's workers on a testbed as an instance of clustering, and the hosts of its parameter servers. Pure."""
+"""Convert a job's workers on a testbed to a clustering instance, and choose the hosts of its parameter
+servers. Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,17 @@ from testbed.topology.units import Unit
 from testbed.wire import spec
 
 MOST = spec.MAX_WORKERS - 1
-"""Workers that a head can sum beside its own: a place takes so many contributions, its own among them."""
+"""Workers that a head can aggregate besides itself: a place takes MAX_WORKERS contributions, its own
+included.
+"""
 MOST_SERVERS = 4
-"""Each is a tree of its own, which has its part of a job's slots."""
+"""Each parameter server has a tree of its own, with a part of the job's slots."""
 
 
 def instance_at(site: Site, workers: Sequence[Host], servers: Sequence[Host]) -> Instance:
-    """Return the instance of these workers and parameter servers, with the rates that the testbed's hosts are
-    declared with, and what circuits and racks' links carry between them; one that the site spares heads
-    nobody. RequestError for two on one host.
+    """Make the instance of these workers and parameter servers from the declared rates of their hosts, and of
+    the circuits and rack links between them. Workers on hosts that the site spares head nobody. RequestError
+    for two on one host.
     """
     check_apart(workers, servers)
     rates = tuple(map(site.rate_mbps, workers))
@@ -62,8 +66,8 @@ def check_apart(workers: Sequence[Host], servers: Sequence[Host]) -> None:
 def cuts_of(
     site: Site, workers: Sequence[Host], servers: Sequence[Host], parts: Sequence[float]
 ) -> tuple[Cut, ...]:
-    """Return what traffic crosses between each two units of a job, and at each of its racks in pods. `parts`
-    are those of each vector for each server.
+    """Return the cuts between each two units of a job, and at each of its racks in pods. `parts` has each
+    server's share of every vector.
     """
     cuts = []
     units = sorted({unit for unit, _ in (*workers, *servers)})
@@ -96,8 +100,8 @@ def _is_crossed(cut: Cut) -> bool:
 
 
 def servers_at(site: Site, workers: Sequence[Host]) -> tuple[Host, ...]:
-    """Return the hosts of several parameter servers: the one that a job with one would have, and of the cpu
-    units' free hosts those with the fastest links. RequestError where no host is free.
+    """Choose the hosts of several parameter servers: the host of a single one first, then the free hosts of
+    cpu units with the fastest links. RequestError if no host is free.
     """
     first = site.server(workers)
     taken = {*site.busy, *workers, first}

@@ -1,5 +1,5 @@
-"""ALEPH as systems: heads among the workers sum and hand results on, and so does a parameter server's host
-above them, or several, each of its share.
+"""ALEPH as systems: heads among the workers aggregate and distribute results; above them does the host of a
+parameter server, or several hosts, each for its share.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from testbed.wire.transports import PACKETS
 
 
 class Aleph(System):
-    """Clusters that take the least time."""
+    """Cluster for the least time."""
 
     name = "aleph"
     summary = "ALEPH: workers in clusters, whose heads sum for them, and a parameter server above"
@@ -29,7 +29,7 @@ class Aleph(System):
     way = "fastest"  # of clusterings.WAYS
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
-        """A tree for each parameter server. RequestError for what cannot be clustered."""
+        """Lay out one tree for each parameter server. RequestError for workers that cannot be clustered."""
         from testbed.systems.aleph import clusterings  # imports solvers
 
         servers = self.servers(workers, site)
@@ -39,12 +39,12 @@ class Aleph(System):
         return Layout(self.name, tuple(workers), PACKETS, servers[0], forest, forest.demands())
 
     def servers(self, workers: Sequence[Host], site: Site) -> tuple[Host, ...]:
-        """Return the hosts of its parameter servers."""
+        """Choose the hosts of the job's parameter servers."""
         return (site.server(workers),)
 
 
 class AlephUnbound(Aleph):
-    """Clusters by time alone: a head may take longer than the slowest worker's own vector."""
+    """Cluster by time alone: a head may take longer than the slowest worker's own vector."""
 
     name = "aleph-unbound"
     summary = "ALEPH with heads as slow as the least time takes, beyond the paper's capacities"
@@ -53,7 +53,7 @@ class AlephUnbound(Aleph):
 
 
 class AlephMwcha(Aleph):
-    """Clusters by the paper's own algorithm."""
+    """Cluster by the paper's own algorithm."""
 
     name = "aleph-mwcha"
     summary = "ALEPH with clusters by the paper's algorithm, M-WCHA, as it can be meant"
@@ -62,7 +62,7 @@ class AlephMwcha(Aleph):
 
 
 class AlephServers(Aleph):
-    """Several parameter servers, each with a tree that takes its share of the fragments (section 7)."""
+    """Use several parameter servers, each with a tree for its share of the fragments (section 7)."""
 
     name = "aleph-servers"
     summary = "ALEPH with a parameter server on each free host of cpu units, by shares of their rates"

@@ -1,4 +1,4 @@
-"""Room within a time, of heads and parameter servers, and members dealt among heads. Pure."""
+"""Compute the room of heads and parameter servers within a time, and distribute members among heads. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testbed.systems.aleph.model import ROUNDING, Instance
 
 
 def taken_at(instance: Instance, time: float) -> float:
-    """Return how many contributors the parameter servers take within a time."""
+    """Return how many contributors the parameter servers can take within a time."""
     rate = instance.server_rate
     carried = math.inf if math.isinf(rate) else time * rate * (1 + ROUNDING)
     return min(instance.contributors, carried)
@@ -33,8 +33,8 @@ def room_at(instance: Instance, time: float) -> NDArray[np.int64]:
 def filled(
     heads: Sequence[int], members: Iterable[int], room: NDArray[np.int64], rates: NDArray[np.float64]
 ) -> dict[int, Sequence[int]]:
-    """Return the members by head, where each head can head each of them: how many each has keeps all as idle
-    as can be, and neighbours in number stay together.
+    """Distribute members among heads, each of which can head all of them: each next member goes to the head
+    that is then the least busy. Members with consecutive numbers stay together.
     """
     sizes = dict.fromkeys(sorted(heads), 0)
     others = list(members)

@@ -1,5 +1,5 @@
-"""A clustering as trees of places: each head sums its cluster at its own host, and a parameter server's host
-sums the heads, and the workers without one. Pure.
+"""Convert a clustering to trees of places: each head aggregates its cluster on its own host, and a parameter
+server's host aggregates the heads and the workers without one. Pure.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from testbed.topology.places import Host, at_host
 def forest(
     clustering: Clustering, workers: Sequence[Host], servers: Sequence[Host], rates: Sequence[float]
 ) -> Forest:
-    """Return a job's forest: a tree for each parameter server, with these rates, that takes its share of the
-    fragments (section 7). RequestError where two workers, or a worker and a server, are on one host.
+    """Make a job's forest: one tree for each parameter server, which takes a share of the fragments by these
+    rates (section 7). RequestError where two workers, or a worker and a server, are on one host.
     """
     if len(clustering.head) != len(workers):
         raise RequestError(f"a clustering of {len(clustering.head)} workers; there are {len(workers)}")
@@ -28,7 +28,7 @@ def forest(
 
 
 def tree(clustering: Clustering, workers: Sequence[Host], server: Host, weight: float = 1.0) -> Tree:
-    """Return the tree below one parameter server. A head is one of its own node's workers."""
+    """Make the tree below one parameter server. A head is also a worker of its own place."""
     below = tuple(
         Node(at_host(workers[head]), tuple(sorted((head, *members))))
         for head, members in clustering.clusters.items()

@@ -1,4 +1,4 @@
-"""The baselines, in which nothing is summed in the network: a ring of workers, and a parameter server."""
+"""The baselines without aggregation in the network: a ring of workers, and a parameter server."""
 
 from testbed.systems.baselines.parameter_server import ParameterServer
 from testbed.systems.baselines.ring import Ring

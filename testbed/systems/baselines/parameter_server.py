@@ -11,7 +11,7 @@ from testbed.wire.transports import SERVER
 
 
 class ParameterServer(System):
-    """All workers push to one process on a host of its own, which sums."""
+    """All workers push to one process on a host of its own, which adds the gradients."""
 
     name = "ps"
     summary = "a parameter server process on a host of its own sums, over TCP"
@@ -19,7 +19,7 @@ class ParameterServer(System):
     showing = Showing("parameter server (ps)")
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
-        """The server's unit is joined to each unit with workers."""
+        """Place the server, and demand a circuit between its unit and each unit with workers."""
         server = site.server(workers)
         demands = tuple((unit, server[0]) for unit, _ in workers)
         service = Service("workloads.parameter_server", "parameter server")

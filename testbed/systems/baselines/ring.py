@@ -12,14 +12,14 @@ from testbed.wire.transports import GLOO
 
 
 class Ring(System):
-    """Each worker sends to the next; the last one to the first."""
+    """Each worker sends to the next, the last one to the first."""
 
     name = "ring"
     summary = "gloo's ring all-reduce over TCP; nothing in the network sums"
     showing = Showing("ring (gloo)")
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
-        """Every pair of neighbours in the ring is joined."""
+        """Demand a circuit between the units of every two neighbours in the ring."""
         units = [unit for unit, _ in workers]
         around = itertools.pairwise([*units, units[0]])
         return Layout(self.name, tuple(workers), GLOO, demands=tuple(around))

@@ -1,5 +1,5 @@
-"""LuWu: an optimizer node in the network, which sends parameters and gets gradients that switches sum; a
-model of its iterations and of its baselines', on the hardware of the paper.
+"""LuWu: an optimizer node in the network sends parameters, and receives gradients that switches have summed.
+Also a model of its iterations and of its baselines', on the paper's hardware.
 """
 
 from testbed.systems.luwu.program import OwnedProgram

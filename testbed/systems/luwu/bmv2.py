@@ -1,5 +1,5 @@
-"""The owned trees of a P4 switch (p4/systems/owned.p4, docs/luwu-network.md): which tree has which record
-of its members' beats. Not safe for several threads.
+"""The owned trees of a P4 switch (p4/systems/owned.p4, docs/luwu-network.md): assign each tree a record for
+its members' beats. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class SwitchOwnedRecords:
         self._records: dict[Tree, tuple[int, int]] = {}  # the record, and the tree's generation
 
     def admit(self, number: int, entry: Entry) -> Mapping[str, int]:
-        """Give a tree a record in which nobody was heard; one that is there of its generation stays as it is.
-        NoRoomError where all are taken.
+        """Assign an empty record to a tree; a tree that has one of the same generation keeps it unchanged.
+        NoRoomError if all records are taken.
         """
         tree = (number, entry.tree)
         known = self._records.get(tree)
         if known and known[1] == entry.generation:
             return {"record": known[0]}
-        # another than the one of a generation before, which packets that are worked on still go to
+        # never the record of the tree's earlier generation: packets still in the pipeline write to it
         free = set(range(P4_OWNED_RECORDS)) - {record for record, _ in self._records.values()}
         if not free:
             raise NoRoomError(f"all {P4_OWNED_RECORDS} records of trees with an owner are taken")
         record = min(free)
-        # what a member said last counts only once it was heard
+        # a member's latest beat is read only once its bit in owned_heard is set, so these registers suffice
         for name in ("owned_heard", "owned_sent_ack", "owned_sent_credit"):
             self._client.fill_register(name, record, record + 1, 0)
         self._records[tree] = (record, entry.generation)
@@ -47,14 +47,14 @@ class SwitchOwnedRecords:
         return self._records[number, tree][0]
 
     def release(self, number: int, tree: int) -> None:
-        """Take a tree's record back; nothing if it has none."""
+        """Free a tree's record; do nothing if it has none."""
         self._records.pop((number, tree), None)
 
     forget = release
 
     def restart(self) -> None:
-        """Forget all trees."""
+        """Free the records of all trees."""
         self._records.clear()
 
     def close(self) -> None:
-        """Do nothing: nothing runs."""
+        """Do nothing: there is no process to end."""

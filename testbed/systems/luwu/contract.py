@@ -1,5 +1,5 @@
-"""Owned trees at places (docs/luwu-network.md): the record of each, which is the value of a map of
-bpf/systems/owned.h, and the numbers of the P4 program (p4/systems/owned.p4).
+"""The contract of owned trees at places (docs/luwu-network.md): each tree's record, a value of a BPF map of
+bpf/systems/owned.h, and the sizes of the P4 program (p4/systems/owned.p4).
 """
 
 from __future__ import annotations

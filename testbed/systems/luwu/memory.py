@@ -1,7 +1,7 @@
-"""Memory: the largest micro-batch of a model, and the largest model, that fits, by system. Pure.
+"""Compute by system which micro-batches and models fit in memory. Pure.
 
-A GPU computes a block's activations again when it goes back, so it holds those of one block, and its inputs
-are in the worker's memory. What the systems keep beside is in `gpu_bytes`.
+A GPU recomputes a block's activations in the backward pass. So it holds the activations of one block; the
+inputs of blocks are in the worker's CPU memory. `gpu_bytes` has what each system holds besides.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from testbed.systems.luwu.shapes import PARAMETER_BYTES, SHAPES, STATE_BYTES, Sh
 LUWU, INFINITY, ZERO3, SWITCHML, SHARP = "luwu", "zero-infinity", "zero-3", "switchml", "sharp"
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 STORED_BYTES = 3 * (PARAMETER_BYTES + STATE_BYTES)
-"""Of each parameter in the store of workloads/luwu."""
+"""Bytes per parameter in the store of workloads/luwu: three copies."""
 _STAGED = 8
-"""Bytes of a worker's memory for each parameter of its shard in ZeRO-Infinity: gradients in fp32, and what is
-copied on its way to disks in fp32. Chosen so that 175B is the largest that eight workers hold, as measured in
-section 4.2; the paper only says that buffers in CPU memory bound it.
+"""Bytes of a worker's CPU memory per parameter of its shard in ZeRO-Infinity: gradients in fp32, and the fp32
+data on its way to and from disks. Chosen so that 175B is the largest model that eight workers hold, as
+measured in section 4.2; the paper only says that buffers in CPU memory limit it.
 """
 
 
 def gpu_bytes(system: str, shape: Shape, workers: int, micro_batch: int) -> float:
-    """Return what a GPU holds at the most. Of LuWu a block's parameters and gradients; of sharded systems one
-    block's more, fetched ahead, and of ZeRO-3 a shard of everything; of SwitchML everything, in fp32.
+    """Compute a GPU's peak memory. LuWu: one block's parameters and gradients. Sharded systems: one more
+    block, prefetched; ZeRO-3 also a shard of everything. SwitchML: everything, in fp32.
     """
     block = shape.layer_parameters * PARAMETER_BYTES
     whole = (2 * PARAMETER_BYTES + STATE_BYTES) * shape.parameters
@@ -40,8 +40,8 @@ def gpu_bytes(system: str, shape: Shape, workers: int, micro_batch: int) -> floa
 
 
 def host_bytes(system: str, shape: Shape, workers: int, micro_batch: int) -> float:
-    """Return what a worker's own memory holds: the inputs of all blocks, and in ZeRO-Infinity what goes to
-    and comes from disks.
+    """Compute the CPU memory of a worker: the inputs of all blocks, and in ZeRO-Infinity the data on its way
+    to and from disks.
     """
     inputs = PARAMETER_BYTES * micro_batch * 1024 * shape.hidden * shape.layers
     staged = _STAGED * shape.parameters / workers if system in (INFINITY, SHARP) else 0.0
@@ -49,8 +49,8 @@ def host_bytes(system: str, shape: Shape, workers: int, micro_batch: int) -> flo
 
 
 def disk_bytes(system: str, shape: Shape) -> float:
-    """Return what all disks hold: in LuWu's store three copies of everything, so that two whole ones are
-    there while the third is written.
+    """Compute the bytes on all disks: LuWu's store has three copies of everything, so that two are complete
+    while the third is written.
     """
     kept = {LUWU: STORED_BYTES, INFINITY: STORED_BYTES / 3, SHARP: STORED_BYTES / 3}
     return float(kept.get(system, 0) * shape.parameters)
@@ -73,12 +73,12 @@ def fits(system: str, shape: Shape, hardware: Hardware, micro_batch: int = 1) ->
 def largest_micro_batch(
     system: str, shape: Shape, hardware: Hardware, accepted: Sequence[int] = MICRO_BATCHES
 ) -> int | None:
-    """Return the largest that fits; None where none does."""
+    """Return the largest micro-batch that fits; None if none does."""
     return max((size for size in accepted if fits(system, shape, hardware, size)), default=None)
 
 
 def largest_model(system: str, hardware: Hardware) -> Shape | None:
-    """Return the largest of table 2 that fits with a micro-batch of one."""
+    """Return the largest model of table 2 that fits with a micro-batch of one."""
     return max(
         (shape for shape in SHAPES.values() if fits(system, shape, hardware)),
         key=lambda shape: shape.parameters,

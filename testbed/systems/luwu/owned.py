@@ -1,8 +1,8 @@
-"""The reference of an owned tree: what its places and its ends do, without a wire format.
-docs/luwu-network.md says the same in words.
+"""The reference of an owned tree: the behaviour of its places and of its ends, without a wire format.
+docs/luwu-network.md describes the same in words.
 
-Parameters go down from the owner, gradients up to it, and beats against both. Pure: no I/O; the time is an
-argument.
+Parameters flow down from the owner, gradients up to it, and beats (acknowledgement and credit) against both.
+Pure: no I/O; the time is an argument.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ from dataclasses import dataclass, field
 
 Lanes = tuple[int, ...]
 Beat = tuple[int, int]
-"""The next fragment that a receiver lacks, and the first one that it has no room for."""
+"""An acknowledgement and a credit: the first fragment that a receiver lacks, and the first that it has no
+room for.
+"""
 
 
-MOST_RUN = 16  # fragments that are sent again at once
+MOST_RUN = 16  # the most fragments that are sent again in one run
 
 
 class OverflowedError(Exception):
-    """A fragment came to a receiver without room for it."""
+    """A fragment arrived at a receiver without room for it."""
 
 
 class Receiver:
-    """Room for `depth` fragments of one stream."""
+    """A receive buffer for `depth` fragments of one stream."""
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
@@ -36,7 +38,7 @@ class Receiver:
         return self.ack, self.taken + self._depth
 
     def receive(self, fragment: int, lanes: Lanes) -> bool:
-        """Keep a fragment; False if it was here before. OverflowedError if there is no room."""
+        """Store a fragment; return False for a duplicate. OverflowedError if there is no room."""
         if fragment < self.ack or fragment in self._held:
             return False
         if fragment >= self.taken + self._depth:
@@ -47,7 +49,7 @@ class Receiver:
         return True
 
     def take(self) -> Lanes | None:
-        """Return the next fragment, which leaves the room; None where it is not here."""
+        """Remove and return the next fragment in order; None if it has not arrived."""
         if self.taken == self.ack:
             return None
         lanes = self._held.pop(self.taken)
@@ -56,16 +58,18 @@ class Receiver:
 
 
 class OwnedSender:
-    """One stream's fragments, kept until they are acknowledged. `detect` is its own, its stagger included."""
+    """The sender of one stream: it keeps fragments until they are acknowledged. `detect` is its timeout, with
+    its own stagger included.
+    """
 
     def __init__(self, fragments: Sequence[Lanes], detect: int) -> None:
         self._fragments = fragments
         self._detect = detect
-        self._next = 0  # what is sent when it may be
-        self._again = range(0)  # what is sent before that
-        self._recover = 0  # behind what was under way when it went back
+        self._next = 0  # the next new fragment
+        self._again = range(0)  # fragments to send again, before new ones
+        self._recover = 0  # end of the fragments that were under way at the last timeout
         self._run = 1
-        self._since = 0  # when `ack` grew last, or was gone back to
+        self._since = 0  # time of the last growth of `ack`, or of the last timeout
         self.ack = self.credit = 0
 
     @property
@@ -73,7 +77,7 @@ class OwnedSender:
         return self.ack == len(self._fragments)
 
     def hear(self, beat: Beat, now: int) -> None:
-        """Heed a beat. One that was overtaken changes nothing."""
+        """Process a beat; one that arrives out of order changes nothing."""
         if beat[0] > self.ack:
             self.ack, self._since = beat[0], now
             self._next = max(self._next, self.ack)
@@ -84,7 +88,7 @@ class OwnedSender:
         self.credit = max(self.credit, beat[1])
 
     def send(self, now: int) -> tuple[int, Lanes] | None:
-        """Return what goes out now, if anything does."""
+        """Return the fragment to send now, by number and lanes; None if there is none."""
         if self._next == self.ack:
             self._since = now  # nothing is under way
         elif now - self._since >= self._detect:
@@ -100,14 +104,16 @@ class OwnedSender:
         return fragment, self._fragments[fragment]
 
     def _send_again(self, run: int) -> None:
-        """Have so many sent again, from the first that is not acknowledged."""
+        """Schedule `run` fragments to be sent again, MOST_RUN at most, from the first
+        unacknowledged one on.
+        """
         self._run = min(run, MOST_RUN)
         self._again = range(self.ack, min(self.ack + self._run, self._recover))
 
 
 @dataclass(slots=True)
 class OwnedSlot:
-    """A fragment's sum at a place."""
+    """The sum of one fragment at a place."""
 
     fragment: int = -1
     came: set[int] = field(default_factory=set)
@@ -115,7 +121,7 @@ class OwnedSlot:
 
 
 class OwnedPlace:
-    """Sums what its members send, and sends up the minimum of their beats."""
+    """A place that adds its members' contributions, and sends up the minimum of their beats."""
 
     def __init__(self, members: Iterable[int], size: int) -> None:
         self._members = frozenset(members)
@@ -123,13 +129,13 @@ class OwnedPlace:
         self.reset()
 
     def reset(self) -> None:
-        """Lose everything, as a switch that restarts."""
+        """Clear all state, as a restart of the switch does."""
         self._slots = [OwnedSlot() for _ in range(self._size)]
         self._beats: dict[int, Beat] = {}
         self._sent = (0, 0)
 
     def contribute(self, member: int, fragment: int, lanes: Lanes) -> tuple[str, Lanes | None]:
-        """Return the verdict on a contribution, and the sum if that goes up."""
+        """Add a contribution; return the verdict on it, and the sum if that is sent up."""
         slot = self._slots[fragment % self._size]
         if fragment < slot.fragment:
             return "stale", None
@@ -144,7 +150,7 @@ class OwnedPlace:
         return ("completed", slot.lanes) if slot.came == self._members else ("aggregated", None)
 
     def hear(self, member: int, beat: Beat) -> Beat | None:
-        """Return the beat that goes up because of a member's, if one does."""
+        """Process a member's beat; return the beat to send up, or None."""
         ack, credit = self._beats.get(member, (0, 0))
         self._beats[member] = max(ack, beat[0]), max(credit, beat[1])
         if len(self._beats) < len(self._members):

@@ -1,8 +1,8 @@
 """LuWu's iteration as discrete events: the optimizer's task queues, its disks and link, and a worker. Pure.
 
-All workers do the same, so that one stands for all: parameters come to each at the same time, and a sum is
-there when the worker's gradients are. Layers are passed on whole, as in section 3.3, and disks serve pieces
-of them, so that a queue of higher priority waits for a piece.
+All workers behave alike, so one stands for all: parameters reach each at the same time, and a sum is complete
+when the worker's gradients arrive. Layers are passed on whole, as in section 3.3. Disks serve them in pieces,
+so a request of higher priority waits for one piece at most.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any
 import simpy
 
 READ_PARAMETERS, READ_STATES = 0, 1
-"""Priorities of the disks' reads, the first the higher (section 3.3)."""
+"""Priorities of disk reads; the smaller number goes first (section 3.3)."""
 PIECES = 8
-"""Of a layer's transfer from or to disks."""
+"""Pieces into which a layer's transfer from or to disks is split."""
 
 Process = Generator[simpy.Event, Any, None]
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A layer's share of an iteration: bytes, and seconds of computing. Activations are computed again
-    within `backward_s`.
+    """A layer's part of an iteration: bytes, and seconds of computing. `backward_s` includes recomputing
+    activations.
     """
 
     parameter_bytes: float
@@ -38,27 +38,31 @@ class Layer:
 
     @property
     def parameter_room(self) -> int:
-        """Return the optimizer's buffer for it on its way forward, in whole bytes."""
+        """The optimizer's buffer for the layer in the forward pass, in whole bytes."""
         return _room(self.parameter_bytes)
 
     @property
     def whole_room(self) -> int:
-        """Return the optimizer's buffers for it on its way back, in whole bytes."""
+        """The optimizer's buffers for the layer in the backward pass, in whole bytes."""
         return _room(self.parameter_bytes + self.gradient_bytes + self.state_bytes)
 
 
 def _room(count: float) -> int:
-    """Whole bytes add up to what they were; what has none takes one, since SimPy hands out no empty share."""
+    """Round up to whole bytes, so that shares add up exactly; at least one, since SimPy allows no empty
+    request.
+    """
     return max(1, math.ceil(count))
 
 
 @dataclass(frozen=True, slots=True)
 class OptimizerNode:
-    """The optimizer and the link to its workers, by bytes a second each way, and how many layers a worker
-    has room for. `pool_bytes` bounds the optimizer's buffers. With `on_demand` it does as workloads/luwu in a
-    job: a layer is read when a worker has room for it, its states when the worker has its gradients, of as
-    many layers at a time as a worker has, and when all are written they are committed in `commit_s`. A rate
-    of disks makes up for so much idle time as `burst_s` says, as declared rates do.
+    """The optimizer and the link to its workers, in bytes per second each way. `ahead`: how many layers a
+    worker has room for. `pool_bytes` bounds the optimizer's buffers.
+
+    With `on_demand` it behaves as workloads/luwu in a job: it reads a layer when a worker has room for it,
+    and its states when the worker has its gradients, for as many layers at a time as a worker holds; when all
+    are written, it commits them in `commit_s`. A disk's rate makes up for idle time of up to `burst_s`, as
+    declared rates do.
     """
 
     link_bytes_s: float
@@ -72,7 +76,7 @@ class OptimizerNode:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A resource at work for a layer, in seconds."""
+    """The time, in seconds, for which a resource works on a layer."""
 
     resource: str
     layer: int
@@ -83,13 +87,15 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Iterations:
-    """Iterations that follow each other: `iteration_s` is the last one's, when all has become periodic."""
+    """Consecutive iterations: `iteration_s` is the duration of the last one, by which the process has become
+    periodic.
+    """
 
     iteration_s: float
     spans: Sequence[Span]
 
     def busy(self, resource: str) -> float:
-        """Return the share of the last iteration in which a resource works."""
+        """Compute the share of the last iteration in which a resource works."""
         last = max(span.iteration for span in self.spans)
         its = (span for span in self.spans if span.resource == resource and span.iteration == last)
         return sum(span.end_s - span.begin_s for span in its) / self.iteration_s
@@ -103,8 +109,8 @@ class _Step:
 
 
 def run(layers: Sequence[Layer], node: OptimizerNode, iterations: int = 4) -> Iterations:
-    """Return how long an iteration takes. ValueError where no layer has room in the optimizer's buffers, or
-    there are less than two iterations.
+    """Simulate iterations. ValueError if a layer exceeds the optimizer's buffers, or for fewer than two
+    iterations.
     """
     largest = max(layer.whole_room for layer in layers)
     if largest > node.pool_bytes:
@@ -115,13 +121,13 @@ def run(layers: Sequence[Layer], node: OptimizerNode, iterations: int = 4) -> It
 
 
 class _Run:
-    """The task queues, each a process that takes steps in order."""
+    """The task queues; each is a process that performs steps in order."""
 
     def __init__(self, layers: Sequence[Layer], node: OptimizerNode, iterations: int) -> None:
         self.layers, self.node, self.iterations = layers, node, iterations
         self.spans: list[Span] = []
         self.free_s = {"read": -math.inf, "write": -math.inf}
-        """The time from which on the disks' rates permit more."""
+        """The time from which on the rate of the disks permits the next transfer, by direction."""
         self.env = env = simpy.Environment()
         self.reads = simpy.PriorityResource(env)
         self.pool = simpy.Container(env, self.node.pool_bytes, self.node.pool_bytes)
@@ -216,7 +222,9 @@ class _Run:
             yield from self._at_rate("write", step, layer.parameter_bytes + layer.state_bytes)
             if self.node.on_demand:
                 yield self.updates.put(1)
-                if step.layer == 0:  # the last on the way back, and the first that the next iteration reads
+                if (
+                    step.layer == 0
+                ):  # the last of the backward pass, and the first that the next iteration reads
                     yield from self._work("commit", step, self.node.commit_s)
             yield self.pool.put(layer.whole_room)
             self.written[step.iteration, step.layer].succeed()
@@ -228,7 +236,9 @@ class _Run:
                 yield from self._at_rate("read", step, count / PIECES)
 
     def _at_rate(self, resource: str, step: _Step, count: float) -> Process:
-        """Take what the rate asks for, less the idle time before that it makes up for."""
+        """Occupy a resource for the transfer's time by the rate, less earlier idle time of up to
+        `burst_s`.
+        """
         begin_s = max(self.free_s[resource], self.env.now - self.node.burst_s)
         self.free_s[resource] = begin_s + count / self.node.disks_bytes_s
         yield from self._work(resource, step, max(0.0, self.free_s[resource] - self.env.now))

@@ -1,4 +1,4 @@
-"""Predictions of an iteration of each system on declared hardware: one place for figures 10 to 15. Pure."""
+"""Predict an iteration of each system on declared hardware, for figures 10 to 15. Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """An iteration of a system: seconds, and operations by GPU and second in units of 1e12. `computing_s` is
-    a GPU's that never waits; `update_s` comes behind the passes. `limit` names the resource that is busy the
+    """An iteration of a system: seconds, and 1e12 operations per GPU and second. `computing_s` is the time of
+    a GPU that never waits; `update_s` follows the passes. `limit` names the resource that is busy the
     longest.
     """
 
@@ -41,7 +41,7 @@ class Prediction:
 
 
 def predict(system: str, shape: Shape, hardware: Hardware, micro_batch: int) -> Prediction:
-    """Return the prediction; that it fits is memory's question."""
+    """Predict an iteration; the caller has checked by `memory.fits` that it fits."""
     computing = shape.iteration_flop(micro_batch) / gpu_rate(shape.hidden)
     if system == LUWU:
         outcome = luwu(shape, hardware, micro_batch)
@@ -71,7 +71,7 @@ RESOURCES = ("gpu", "read", "write", "down", "up", "update")
 
 
 def luwu(shape: Shape, hardware: Hardware, micro_batch: int) -> pipeline.Iterations:
-    """Return LuWu's iterations: gradients have as many bytes on links as parameters, as the paper's S."""
+    """Simulate LuWu's iterations. Gradients have as many bytes on links as parameters, as the paper's S."""
     forward_s = shape.forward_flop(micro_batch) / gpu_rate(shape.hidden)
     block = shape.layer_parameters
     layer = pipeline.Layer(
@@ -89,13 +89,13 @@ def luwu(shape: Shape, hardware: Hardware, micro_batch: int) -> pipeline.Iterati
 
 
 def at_largest(system: str, shape: Shape, hardware: Hardware) -> Prediction | None:
-    """Return the prediction with the largest micro-batch that fits; None where none does."""
+    """Predict with the largest micro-batch that fits; None if none does."""
     micro_batch = memory.largest_micro_batch(_kept_by(system), shape, hardware)
     return None if micro_batch is None else predict(system, shape, hardware, micro_batch)
 
 
 def by_micro_batch(system: str, shape: Shape, hardware: Hardware) -> list[Prediction]:
-    """Return the predictions with each micro-batch that fits."""
+    """Predict with each micro-batch that fits."""
     return [
         predict(system, shape, hardware, size)
         for size in memory.MICRO_BATCHES

@@ -1,5 +1,5 @@
-"""LuWu's data-plane program as admission sees it: segments as the core's, whose sums go to an owner
-(docs/luwu-network.md). Pure.
+"""Admission for LuWu's data-plane program: segments as the core's `sum` program has, whose sums go to an
+owner (docs/luwu-network.md). Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from testbed.wire.recovery import Recovery
 
 
 class OwnedProgram(SlotProgram):
-    """Each tree has a segment, and its ends recover what is lost by themselves."""
+    """The program for owned trees: each tree has a segment, and its ends recover lost packets themselves."""
 
     name = "owned"
     sources = MappingProxyType({"xdp": Path("systems/owned.h"), "bmv2": Path("systems/owned.p4")})
@@ -34,7 +34,9 @@ class OwnedProgram(SlotProgram):
     maps: Mapping[str, Record] = MappingProxyType({"owned_records": OWNED_RECORD})
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
-        """Nothing is accepted that workers do who have the sums."""
+        """Raise RequestError for the options of workers that receive sums: recovery other than by window,
+        age-out, window, and leave-after.
+        """
         options = {
             f"--recovery {packets.recovery}": packets.recovery is not Recovery.WINDOW,
             f"--age-out {packets.age_out_ms}": packets.age_out_ms is not None,

@@ -1,5 +1,5 @@
-"""The reference of an owned tree at a place, packet by packet: its slots and the beats of its members, as
-`OwnedPlace` has them, with the numbers that packets carry. Pure.
+"""The reference of an owned tree at a place, packet by packet: slots and members' beats as in `OwnedPlace`,
+with the numbers that packets carry. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NO_BEAT = (0, 0)
 
 @dataclass(slots=True)
 class OwnedTree:
-    """An owned tree of a job at a place, whose slots are among `slots`."""
+    """An owned tree of a job at a place; its slots are among `slots`."""
 
     entry: Entry
     slots: MutableSequence[Slot]
@@ -30,7 +30,7 @@ class OwnedTree:
     sent: tuple[int, int] = _NO_BEAT
 
     def contribute(self, packet: Frame) -> tuple[Verdict, Frame | None]:
-        """The verdict on a push or partial sum, and what goes up because of it."""
+        """Add a push or partial; return the verdict on it, and the packet to send up, or None."""
         header, entry = packet.header, self.entry
         is_push = header.op == spec.Op.PUSH
         expected = entry.workers if is_push else entry.places
@@ -86,7 +86,7 @@ class OwnedTree:
         )
 
     def hear(self, packet: Frame) -> tuple[Verdict, Frame | None]:
-        """The verdict on a beat of a member, and the one that goes up because of it."""
+        """Process a member's beat; return the verdict on it, and the beat to send up, or None."""
         header, entry = packet.header, self.entry
         member = header.worker
         if member >= spec.MAX_WORKERS or not entry.members >> member & 1:
@@ -129,7 +129,7 @@ class ReferenceOwned:
         self._trees: dict[tuple[int, int], OwnedTree] = {}
 
     def admit(self, number: int, entry: Entry) -> None:
-        """Take a tree, of which nobody was heard in its generation."""
+        """Add a tree without beats; a tree of the same generation keeps its state."""
         known = self._trees.get((number, entry.tree))
         if known and known.entry.generation == entry.generation:
             known.entry = entry
@@ -137,16 +137,16 @@ class ReferenceOwned:
             self._trees[number, entry.tree] = OwnedTree(entry, self._slots)
 
     def release(self, number: int, tree: int) -> None:
-        """Take a tree away; nothing if it is not here."""
+        """Remove a tree; do nothing if it is unknown."""
         self._trees.pop((number, tree), None)
 
     def react(self, packet: Frame) -> tuple[Verdict, Frame | None]:
-        """Return the verdict on a contribution or a beat, and what goes up because of it."""
+        """Process a contribution or a beat; return the verdict on it, and the packet to send up, or None."""
         tree, op = self.tree(packet.header.job, packet.header.tree), packet.header.op
         if op in (spec.Op.PUSH, spec.Op.PARTIAL):
             return tree.contribute(packet)
         return tree.hear(packet) if op == spec.Op.PARAMETER_BEAT else (Verdict.MALFORMED, None)
 
     def tree(self, number: int, tree: int = 0) -> OwnedTree:
-        """Return what is known of a tree."""
+        """Return the state of a tree."""
         return self._trees[number, tree]

@@ -1,5 +1,5 @@
-"""Predictions of the live runs, by the model that predicts the paper's figures: workers that compute as
-long as they did, and the network and the disks that were declared. Pure.
+"""Predict the live runs by the model that predicts the paper's figures, with measured computing times and
+declared network and disks. Pure.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from testbed.systems.luwu import pipeline
 from testbed.systems.luwu.shapes import PARAMETER_BYTES, STATE_BYTES
 
 GRADIENT_BYTES = 4
-"""Sums travel as 32-bit integers, and FSDP's in binary32."""
+"""Sums travel as 32-bit integers, and FSDP's gradients as 32-bit floats."""
 PACKET_BYTES, PAYLOAD_BYTES = 1514, 1440
-"""The bytes of a full fragment; TCP's segments have about as many."""
+"""Frame and payload bytes of a full fragment; TCP's segments have about as many."""
 AHEAD = 2
-"""Layers that a worker has or has asked for: the one that computes, and the next."""
+"""Layers that a worker holds or has requested: the one being computed, and the next."""
 BURST_S = 0.02
-"""Of idle time that a declared rate makes up for: workloads/luwu/rates.py, which a test compares."""
+"""Idle time that a declared rate makes up for, as in workloads/luwu/rates.py; a test compares the two."""
 FASTEST_BYTES_S = 1e12
-"""Where no disk is declared: what it takes is in the measured commit."""
+"""Disk rate where none is declared: the measured commit then includes the disks' time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Emulated:
-    """A live run: link and disks as declared, and seconds as measured: of computing in both passes, and of
-    LuWu's step with disks that nothing was declared of.
+    """A live run: link and disks as declared, and measured seconds: of computing in both passes, and of
+    LuWu's step if no disks are declared.
     """
 
     link_bytes_s: float
@@ -40,8 +40,8 @@ class Emulated:
 
 
 def elements(layers: int, width: int, length: int, words: int = 256) -> list[tuple[int, bool]]:
-    """Return the layers of the model of workloads/luwu/jobs/text.py in order: how many elements, and whether
-    it is a block.
+    """Return the layers of the model of workloads/luwu/jobs/text.py in order: the number of elements, and
+    whether the layer is a block.
     """
     block = 12 * width**2 + 13 * width
     around = [(words * width, False), (length * width, False)]
@@ -49,7 +49,7 @@ def elements(layers: int, width: int, length: int, words: int = 256) -> list[tup
 
 
 def luwu(model: Sequence[tuple[int, bool]], run: Emulated) -> float:
-    """Return an iteration's seconds: blocks share what computing took."""
+    """Predict the seconds of a LuWu iteration; the computing time is divided equally among the blocks."""
     blocks = sum(is_block for _, is_block in model)
     layers = [
         pipeline.Layer(
@@ -75,8 +75,8 @@ def luwu(model: Sequence[tuple[int, bool]], run: Emulated) -> float:
 
 
 def fsdp(model: Sequence[tuple[int, bool]], run: Emulated, workers: int) -> float:
-    """Return an iteration's seconds of torch's FSDP over gloo: a block's parameters come while the one before
-    computes, its gradients are summed by an all-reduce that the worker waits for.
+    """Predict the seconds of an iteration of torch's FSDP over gloo: a block's parameters arrive while the
+    block before it computes; its gradients are summed by an all-reduce that the worker waits for.
     """
     blocks = [size for size, is_block in model if is_block]
     around = sum(size for size, is_block in model if not is_block)
@@ -96,9 +96,9 @@ def fsdp(model: Sequence[tuple[int, bool]], run: Emulated, workers: int) -> floa
 
 
 def fsdp_tuned(model: Sequence[tuple[int, bool]], run: Emulated, workers: int) -> float:
-    """Return an iteration's seconds of FSDP that reduces gradients beside the backward pass, each shard in 16
-    bits straight to its owner: of a block the link has its parameters and the gradients of the one behind,
-    and the last block's are waited for.
+    """Predict the seconds of an iteration of an FSDP that reduces gradients during the backward pass, each
+    shard in 16 bits straight to its owner: for each block, the link carries its parameters and the gradients
+    of the block computed before; the last block's are waited for.
     """
     blocks = [size for size, is_block in model if is_block]
     around = sum(size for size, is_block in model if not is_block)

@@ -1,6 +1,6 @@
-"""OPT's shapes of table 2, and what a layer of one holds and computes. Pure.
+"""The shapes of OPT in table 2, and the parameters and operations of their layers. Pure.
 
-Only transformer blocks count: embeddings, 8 % of the smallest and below 1 % from 30B on, are left out.
+Only transformer blocks count: embeddings, 8 % of the smallest model and below 1 % from 30B on, are left out.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 TOKENS = 1024
-"""Of a sequence, in all experiments (section 4.1)."""
+"""Tokens of a sequence, in all experiments (section 4.1)."""
 PARAMETER_BYTES = 2
-"""Parameters and gradients are bf16."""
+"""Bytes of a parameter, and of a gradient: bf16."""
 STATE_BYTES = 12
-"""A master copy and Adam's two moments, in fp32."""
+"""Bytes of optimizer state per parameter: a master copy and Adam's two moments, in fp32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,9 @@ class Shape:
 
     @property
     def layer_parameters(self) -> int:
-        """Return a block's: attention and a feed-forward part four times as wide, with biases and norms."""
+        """The parameters of a block: attention and a feed-forward part four times as wide, with biases and
+        norms.
+        """
         return 12 * self.hidden**2 + 13 * self.hidden
 
     @property
@@ -35,20 +37,21 @@ class Shape:
         return self.layers * self.layer_parameters
 
     def forward_flop(self, micro_batch: int) -> float:
-        """Return a block's operations for a micro-batch, forward: its products with weights, and attention's
-        two with activations. Backward takes twice as many, and computing activations again as many once more.
+        """Count the forward operations of a block for a micro-batch: products with weights, and attention's
+        two products of activations. The backward pass takes twice as many, and recomputing activations as
+        many once more.
         """
         products = 24 * TOKENS * self.hidden**2
         attention = 4 * TOKENS**2 * self.hidden
         return float(micro_batch * (products + attention))
 
     def iteration_flop(self, micro_batch: int) -> float:
-        """Return a GPU's operations in an iteration, with activations computed again."""
+        """Count a GPU's operations in an iteration, recomputed activations included."""
         return 4 * self.layers * self.forward_flop(micro_batch)
 
     def activation_bytes(self, micro_batch: int) -> float:
-        """Return what a block's backward pass needs, in 16 bits, attention's scores kept (Korthikanti et al.,
-        Reducing activation recomputation in large transformer models, equation 1).
+        """Compute the bytes that a block's backward pass needs, in 16 bits, attention's scores stored
+        (Korthikanti et al., Reducing activation recomputation in large transformer models, equation 1).
         """
         return float(micro_batch * (34 * TOKENS * self.hidden + 5 * self.heads * TOKENS**2))
 

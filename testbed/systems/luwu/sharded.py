@@ -1,12 +1,12 @@
-"""Iterations of the paper's baselines as discrete events: ZeRO-Infinity, ZeRO-3, with SHARP, and SwitchML's
-in closed form. Pure.
+"""Simulate iterations of the paper's baselines as discrete events: ZeRO-Infinity, ZeRO-3, ZeRO-Infinity with
+SHARP; and SwitchML's in closed form. Pure.
 
 A sharded worker fetches a block's parameters from all others before it computes with them, forward and
-backward, and sends its gradients to their owners; each worker sends and receives (W - 1) / W of a block for
-each of these. A share of that time, SERIALISED, keeps the GPU's cores from computing. ZeRO-Infinity reads its
-shards from disks, writes its gradients there, and updates when all gradients are there, one shard's states
-read, updated and written in turn (section 2.1). With SHARP a switch sums and copies: gradients go up while
-parameters come down, and no GPU helps.
+backward, and sends its gradients to their owners. Each of these transfers sends and receives (W - 1) / W of a
+block per worker. For the share SERIALISED of that time, the GPU's cores cannot compute. ZeRO-Infinity reads
+its shards from disks and writes its gradients there. It updates when all gradients are there: one shard's
+states are read, updated and written after the other (section 2.1). With SHARP a switch sums and copies:
+gradients go up while parameters come down, without the GPUs' help.
 """
 
 from __future__ import annotations
@@ -22,18 +22,22 @@ from testbed.systems.luwu.memory import INFINITY, SHARP, ZERO3
 from testbed.systems.luwu.shapes import PARAMETER_BYTES, STATE_BYTES, Shape
 
 SERIALISED = 0.3
-"""Of the time of collectives, at a micro-batch of 16 (section 2.1, figure 3)."""
+"""The share of a collective's time in which the GPU cannot compute, at a micro-batch of 16 (section 2.1,
+figure 3).
+"""
 WAITS_FOR_PCIE = 0.15
-"""Of ZeRO-Infinity's backward pass: 10 to 20 % (section 2.1)."""
+"""The share of ZeRO-Infinity's backward pass that waits for PCIe: 10 to 20 % (section 2.1)."""
 FP32_OF_BF16 = 0.5
-"""A GPU's rate with fp32 parameters: tensor cores take 156e12 operations a second of TF32 and 312 of bf16."""
+"""A GPU's rate with fp32 parameters, relative to bf16: tensor cores execute 156e12 operations per second in
+TF32 and 312e12 in bf16.
+"""
 
 Process = Generator[simpy.Event, Any, None]
 
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """An iteration's seconds: forward and backward, which events tell, and the update behind them."""
+    """An iteration's seconds: forward and backward passes, as simulated, and the update after them."""
 
     passes_s: float
     update_s: float
@@ -44,8 +48,8 @@ class Phases:
 
 
 def run(system: str, shape: Shape, hardware: Hardware, micro_batch: int, disks: bool = True) -> Phases:
-    """Return an iteration of INFINITY, ZERO3 or SHARP. `disks=False` leaves out disks and updates, which is
-    section 4.6's upper bound of ZeRO-Infinity.
+    """Simulate an iteration of INFINITY, ZERO3 or SHARP. `disks=False` leaves out disks and updates, which
+    gives section 4.6's upper bound of ZeRO-Infinity. ValueError for another system.
     """
     if system not in (INFINITY, ZERO3, SHARP):
         raise ValueError(f"system {system!r}: accepted are {INFINITY}, {ZERO3}, {SHARP}")
@@ -64,15 +68,17 @@ def run(system: str, shape: Shape, hardware: Hardware, micro_batch: int, disks: 
 
 
 def switchml(shape: Shape, hardware: Hardware, micro_batch: int) -> Phases:
-    """Return an iteration of SwitchML: fp32, and computing and communication one after the other (section
-    2.2), at the link's rate.
+    """Compute an iteration of SwitchML: in fp32, computing and then communication (section 2.2), at the
+    link's rate.
     """
     computing = shape.iteration_flop(micro_batch) / (FP32_OF_BF16 * gpu_rate(shape.hidden))
     return Phases(computing + 4 * shape.parameters / hardware.link_bytes_s, 0.0)
 
 
 class _Worker:
-    """One that stands for all: its GPU, its link, where one collective goes on at a time, and its disks."""
+    """One worker that stands for all: its GPU, its link, which carries one collective at a time, and its
+    disks.
+    """
 
     def __init__(
         self,
@@ -101,7 +107,7 @@ class _Worker:
         self.room = simpy.Container(env, hardware.ahead, hardware.ahead)
 
     def start(self) -> simpy.Event:
-        """Return the event of the last gradients being where they belong."""
+        """Start the worker's processes; the event returned fires when the last gradients are stored."""
         passes = [False] * self.layers + [True] * self.layers
         queues = (self._read, self._gather, self._compute, self._scatter, self._write)
         return self.env.all_of([self.env.process(queue(passes)) for queue in queues])
@@ -142,8 +148,8 @@ class _Worker:
                 yield self.env.timeout(self.shard_s)
 
     def _collective(self, link: simpy.PriorityResource, seconds: float, priority: int) -> Process:
-        """Its share that needs the GPU's cores goes before the next kernel; of two that wait, the one of
-        the lower priority goes first.
+        """Run a collective on a link. Its part that needs the GPU's cores precedes the next kernel. Of two
+        waiting collectives, the one with the smaller priority number goes first.
         """
         with link.request(priority) as turn:
             yield turn

@@ -1,5 +1,5 @@
-"""LuWu's forest (section 3.2 of the paper): each switch sums the gradients of what is below it, and the top
-is the switch of the optimizer node, which has the sums alone.
+"""LuWu's forest (section 3.2 of the paper): each switch sums the gradients from below it. The top is the
+switch of the optimizer node, which alone receives the sums.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ SERVICE = Service("workloads.luwu.service", "optimizer node")
 
 
 class LuWu(System):
-    """Workers train without parameters of their own: these come from an optimizer node, and gradients go to
-    it, summed on the way.
+    """Workers train without storing parameters: an optimizer node sends them and receives the gradients,
+    which are summed on the way.
     """
 
     name = "luwu"
@@ -28,7 +28,7 @@ class LuWu(System):
     paper: str | None = "luwu"
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
-        """One tree, whose owner is a free host of a unit of kind optimizer, or else of any."""
+        """Lay out one tree. Its owner is a free host of a unit of kind optimizer, or else of any unit."""
         node = site.server(workers, "optimizer", f"the {SERVICE.name}")
         tree = below_top(workers, at_tor(addresses.tor_of(*node)))
         forest = Forest(tuple(workers), (Tree(tree.top, owner=node),))

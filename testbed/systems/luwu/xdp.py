@@ -1,6 +1,4 @@
-"""The records of a place's owned trees in the XDP programs' maps (docs/luwu-network.md). Not safe for several
-threads.
-"""
+"""The records of a place's owned trees in the XDP programs' maps (docs/luwu-network.md). Not thread-safe."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ _RECORD = OWNED_RECORD.dtype()
 
 
 class OwnedRecords:
-    """Those of one place."""
+    """The records of one place."""
 
     has_slots = True
 
@@ -29,14 +27,12 @@ class OwnedRecords:
         self._records: dict[Key, int] = {}
 
     def close(self) -> None:
-        """Give them all back."""
+        """Free all records."""
         for key in list(self._records):
             self.release(*key)
 
     def admit(self, number: int, entry: Entry, is_new: bool) -> Mapping[str, int]:
-        """Put the record of a tree that is summed here; one which is there stays as it is. Return its
-        index.
-        """
+        """Write the record of a tree that is summed here, unless it exists already. Return its index."""
         if not entry.members:
             return {}
         key = (number, entry.tree)
@@ -49,12 +45,12 @@ class OwnedRecords:
         return {"record": self._records[key]}
 
     def release(self, number: int, tree: int) -> None:
-        """Take the record of a tree away; nothing if it has none."""
+        """Free a tree's record; do nothing if it has none."""
         if (index := self._records.pop((number, tree), None)) is not None:
             self._cells.free("owned_records", index)
 
     def record(self, number: int, tree: int = 0) -> np.void:
-        """Return the record of a tree as it is."""
+        """Read a tree's record from the map."""
         fd, size = self._cells.programs.map_fd("owned_records"), _RECORD.itemsize
         raw = map_lookup(fd, u32(self._records[number, tree]), size)
         return np.frombuffer(raw or b"", _RECORD)[0]  # type: ignore[no-any-return]

@@ -1,5 +1,5 @@
-"""P4INC-AOI: gradients are summed at the switches of the workers' units, and across units at a parameter
-server's host.
+"""P4INC-AOI: the switches of the workers' units sum gradients, and across units the host of a parameter
+server does.
 """
 
 from testbed.systems.p4inc.system import P4inc

@@ -1,12 +1,11 @@
-"""Verifies a schedule against P4INC-AOI's equations (2) to (11), as docs/p4inc-aoi.md reads them. Owns no
+"""Verify a schedule against P4INC-AOI's equations (2) to (11), as docs/p4inc-aoi.md reads them. Makes no
 decision.
 
-Written apart from the policies, the simulator and the MILP, so that an error there is not repeated here: of
-`testbed.scheduling.model` it takes the data, none of the functions, methods and properties, which a test
-holds it to. What fields may hold at all
-is `form`'s, first of all: where a field breaks that, nothing is computed. Equations (7) and (9) define
-quantities, and (1) is what is minimised; a schedule can break the others. Beside them: a job's arrival, the
-rates of the servers, and of paths.
+Written independently of the policies, the simulator and the MILP, so as not to repeat their errors: it uses
+the data of `testbed.scheduling.model`, but none of its functions, methods and properties, which a test
+enforces. `form` first checks the values of all fields; if a field is malformed, nothing else is computed.
+Equations (7) and (9) define quantities, and (1) is the objective; a schedule can break the others. Also
+checked: jobs' arrivals, and the rates of servers and of paths.
 """
 
 from __future__ import annotations
@@ -19,17 +18,15 @@ from testbed.scheduling import form
 from testbed.scheduling.model import Decision, Job, Pair, Schedule, UnitIndex
 
 FINISHED = 1e-9
-"""Of a job's volume: what may remain when it is finished."""
+"""The share of a job's volume that may remain when it counts as finished."""
 LISTED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """`left` should not be greater than `right`, or not differ from it; `what` says what these are.
-
-    `equation` is the paper's number, or a word: "arrival", "server", "form". `unit` or `link` where
-    there is one. Of "form", `what` may be a field that cannot be, `left` its value in words and `right` what
-    is accepted.
+    """A broken constraint: `left` should not exceed `right`, or should equal it; `what` names the quantity.
+    `equation` is the paper's number, or "arrival", "server" or "form". `unit` or `link` where there is one.
+    For "form", `what` may be a malformed field, `left` its value in words and `right` the accepted values.
     """
 
     equation: str
@@ -53,7 +50,7 @@ class Violation:
 
 
 class BrokenSchedule(TestbedError):
-    """A schedule breaks constraints: `violations` has all of them, the message the first."""
+    """A schedule breaks constraints: `violations` has all of them, the message the first LISTED."""
 
     def __init__(self, violations: tuple[Violation, ...]) -> None:
         self.violations = violations
@@ -64,8 +61,8 @@ class BrokenSchedule(TestbedError):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The figures of a correct schedule: t_j by job (equation 11), the CT-BTI, and the circuits that were set
-    up.
+    """The figures of a correct schedule: t_j by job (equation 11), the CT-BTI, the circuits that were set up,
+    and the slots with reconfigurations.
     """
 
     finish_s: Mapping[int, float]
@@ -75,9 +72,10 @@ class Checked:
 
 
 def check(schedule: Schedule, tolerance: float = 1e-5) -> Checked:
-    """Raises BrokenSchedule. `tolerance` is relative, and for capacities alone: solvers and sums of floats
-    miss them by as much. A solver keeps each row to 1e-6, and what many slots of a job lack falls on one:
-    1.02e-6 of a server's rate was met.
+    """Check a schedule and compute its figures. Raises BrokenSchedule. `tolerance` is relative, and applies
+    to capacities only, which solvers and sums of floats miss by about as much. A solver keeps each row to
+    1e-6, but the deficits of many slots of a job may add up in one slot: 1.02e-6 of a server's rate has
+    occurred.
     """
     malformed = _malformed(schedule)
     if malformed:
@@ -86,7 +84,7 @@ def check(schedule: Schedule, tolerance: float = 1e-5) -> Checked:
 
 
 def _malformed(schedule: Schedule) -> tuple[Violation, ...]:
-    """Every field that cannot be; of decisions, where limits and jobs can."""
+    """List all malformed fields; fields of decisions only if limits and jobs are well-formed."""
     violations = list(_of_form(None, form.of_instance(schedule.limits, schedule.jobs, schedule.ports)))
     if not violations:
         checked = schedule.ports
@@ -107,8 +105,8 @@ def _of_form(slot: int | None, faults: Iterable[form.Fault]) -> Iterator[Violati
 
 @dataclass(slots=True)
 class _Run:
-    """A job on its way. `volume` is what each worker has left, `links` the workers' streams between units: D
-    and B of (8) and (4).
+    """A job in progress. `volume` is what each worker has left to send, `links` the workers' streams between
+    units: D and B of (8) and (4).
     """
 
     job: Job
@@ -131,7 +129,7 @@ class _Check:
         self.schedule, self.limits, self.slack = schedule, schedule.limits, 1 + tolerance
         self.found: list[Violation] = []
         self.runs: dict[int, _Run] = {}
-        self.sending: dict[int, _Run] = {}  # in the slot before
+        self.sending: dict[int, _Run] = {}  # jobs that sent in the previous slot
         self.connections = self.events = 0
 
     def report(self) -> Checked:
@@ -162,10 +160,10 @@ class _Check:
     ) -> None:
         self.found.append(Violation(equation, what, left, right, **where))  # type: ignore[arg-type]
 
-    # -------------------------------------------------------------- what is given
+    # -------------------------------------------------------------- circuits
 
     def _circuits(self, slot: int | None, ports: Mapping[Pair, int]) -> None:
-        """Equation (6), third line."""
+        """Check equation (6), third line."""
         of_unit = [0] * len(self.limits.ports)
         for (low, high), count in ports.items():
             of_unit[low] += count
@@ -177,8 +175,8 @@ class _Check:
     # -------------------------------------------------------------- slot by slot
 
     def _runs_of(self, slot: int, decision: Decision) -> list[_Run]:
-        """The jobs that send in this slot, each with what it takes: equations (2), (4) and (11), and their
-        arrival.
+        """Return the jobs that send in this slot, each with its streams; check equations (2), (4) and (11),
+        and arrivals.
         """
         for id_ in decision.inc:
             if id_ not in decision.rates:
@@ -212,8 +210,8 @@ class _Check:
             self._broken("11", "it runs after its last slot", slot, run.last or 0, slot=slot, job=run.job.id)
 
     def _mode(self, slot: int, run: _Run) -> None:
-        """Equation (2); then for each Gb/s of the job's rate its links, equation (4), and switches, equation
-        (5).
+        """Check equation (2); then compute, for each Gb/s of the job's rate, its streams on links (equation
+        4) and through switches (equation 5).
         """
         job, inc = run.job, run.inc
         if inc is not None:
@@ -236,7 +234,7 @@ class _Check:
                 run.taken[job.ps] = run.taken.get(job.ps, 0) + streams
 
     def _capacities(self, slot: int, decision: Decision, running: list[_Run]) -> None:
-        """Equations (3), (5) and (6), second line, and what a server's interface allows."""
+        """Check equations (3), (5) and (6), second line, and the rates of servers' interfaces."""
         inc: dict[int, int] = {}
         switch: dict[int, float] = {}
         between: dict[Pair, float] = {}
@@ -272,7 +270,9 @@ class _Check:
         return min(each[unit] for unit in link)
 
     def _send(self, slot: int, decision: Decision, running: list[_Run], grown: set[Pair]) -> None:
-        """Equation (10): D of the next slot. All workers wait for the one whose circuits come up last."""
+        """Apply equation (10): compute D of the next slot. All workers wait for the one whose circuits are
+        set up last.
+        """
         for run in running:
             rate = decision.rates[run.job.id]
             beta = max(0.0, rate - run.rate)
@@ -284,7 +284,9 @@ class _Check:
             self.sending[run.job.id] = run
 
     def _finishes(self) -> dict[int, float]:
-        """Equation (10), second line, and t_j by equation (11), the last slot being used up to its end."""
+        """Check equation (10), second line, and compute t_j by equation (11), with the last slot counted to
+        its end.
+        """
         finish_s = {}
         for id_, run in self.runs.items():
             if not run.finished:
@@ -300,7 +302,7 @@ class _Check:
 
 
 def _into_ps(run: _Run) -> int:
-    """Streams that end in the server of the job's PS: none where a switch is all of the PS."""
+    """Count the streams that end in the server of the job's PS: none if a switch is the whole PS."""
     if run.inc is not None and len(run.job.workers) == 1:
         return 0
     if run.job.meeting:

@@ -1,5 +1,5 @@
-"""P4INC-AOI's forest (section IV of the paper): one tree, workers - switch - parameter server's host; within
-one unit the switch alone, in a pod the ToRs below the pod switch. And what the system brings: its policies.
+"""P4INC-AOI's forest (section IV of the paper), one tree: workers, switch, parameter server's host. Within
+one unit the switch alone is its top; in a pod the ToRs are below the pod switch. Also brings the policies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from testbed.wire.transports import PACKETS
 
 
 class P4inc(System):
-    """Sums at switches; a job that finds no room there is summed by its parameter server (section IV)."""
+    """Aggregate at switches; a job without room there is summed by its parameter server (section IV)."""
 
     name = "inc"
     summary = "P4INC-AOI: each unit's switch sums, across units a parameter server's host as well"
@@ -33,7 +33,7 @@ class P4inc(System):
     showing = Showing("in the network (inc)", across=True)
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
-        """One tree. Within one unit no parameter server is needed."""
+        """Lay out one tree. Within one unit no parameter server is needed."""
         server = site.server(workers) if len({unit for unit, _ in workers}) > 1 else None
         top = at_host(server) if server else meeting_switch(workers)
         forest = Forest(tuple(workers), (below_top(workers, top),))

@@ -1,4 +1,4 @@
-"""Trees over switches only: across units one unit's switch is the top."""
+"""Trees of switches only: across units, the switch of one unit is the top."""
 
 from testbed.systems.switches.system import Switches
 

@@ -1,5 +1,5 @@
-"""A tree over switches only: each unit's switch sums its workers, and one of these switches, the one with the
-most workers, sums the others beside its own. No host is needed, and each link carries a vector once a way.
+"""A tree of switches only: each unit's switch sums its workers, and the switch of the unit with the most
+workers also sums the others' partials. No host is needed, and each link carries one vector each way.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from testbed.wire.transports import PACKETS
 
 
 class Switches(System):
-    """Sums at switches, across units too."""
+    """Aggregate at switches, across units too."""
 
     name = "switches"
     summary = "switches alone sum: each unit's, across units below the one with the most workers"
     programs: Mapping[str, str] = {"xdp": "sum", "bmv2": "sum"}
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
-        """One tree; of units with equally many workers the first is the top."""
+        """Lay out one tree; of units with equally many workers, the first is the top."""
         ranks = by_unit(workers)
         most = max(ranks, key=lambda unit: (len(ranks[unit]), -unit))
         top = switch(most) if len(ranks) > 1 else meeting_switch(workers)

@@ -1,4 +1,4 @@
-"""Trio-ML: switches sum by block records, and do not wait for stragglers."""
+"""Trio-ML: switches sum in block records, and do not wait for stragglers."""
 
 from testbed.systems.trio.program import BlockProgram
 from testbed.systems.trio.system import Trio

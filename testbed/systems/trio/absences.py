@@ -1,4 +1,4 @@
-"""The account of a job's permanent stragglers: who left, and until when (docs/trio.md). The time is an
+"""Record a job's permanent stragglers: which sources left, and until when (docs/trio.md). The time is an
 argument.
 """
 
@@ -13,8 +13,8 @@ from testbed.systems.trio.leaving import Departure
 
 @dataclass(slots=True)
 class Absence:
-    """A source that left a place, from then until it was back, in seconds since the job's attempt began; and
-    the blocks that its place made meanwhile.
+    """A source's absence at a place, from its departure until its return, in seconds since the job's attempt
+    began; `blocks` counts the blocks that the place completed meanwhile.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Absence:
     blocks: int | None = None
 
     def status(self) -> AbsenceStatus:
-        """Return it as it stands now."""
+        """Convert the absence, as it stands now, for a status."""
         return AbsenceStatus(
             who=self.name,
             workers=self.workers,
@@ -40,13 +40,13 @@ class Absence:
 
 
 class Absences:
-    """The account of who left. As safe for threads as a list."""
+    """The record of all absences. As thread-safe as a list."""
 
     def __init__(self) -> None:
         self._all: list[Absence] = []
 
     def add(self, departures: Sequence[Departure], at_s: float) -> list[str]:
-        """Take account of departures and returns, and return a line for each."""
+        """Record departures and returns, and return a line for each."""
         return [self._add(each, at_s) for each in departures]
 
     def _add(self, each: Departure, at_s: float) -> str:
@@ -65,9 +65,9 @@ class Absences:
         return f"{name} is back at {each.at}"
 
     def out(self) -> set[int]:
-        """Return the ranks of the workers that are out."""
+        """Return the ranks of the absent workers."""
         return {worker for each in self._all if each.back_s is None for worker in each.workers}
 
     def status(self) -> tuple[AbsenceStatus, ...]:
-        """Return all of them, in the order of their leaving."""
+        """Return all absences, in the order of departure."""
         return tuple(each.status() for each in list(self._all))

@@ -1,7 +1,7 @@
 """Block records: the table of a place in which jobs are summed by blocks, not in slots (docs/trio.md).
 
-The records are the values of maps of bpf/systems/blocks.h, which says who writes and reads each; the numbers
-are those of the P4 program, too (p4/systems/blocks.p4).
+The records are the values of maps of bpf/systems/blocks.h, which says who writes and reads each. The numbers
+are the P4 program's too (p4/systems/blocks.p4).
 """
 
 from __future__ import annotations
@@ -17,31 +17,33 @@ from testbed.wire.spec import Field
 U16, U32, U64 = Kind.U16, Kind.U32, Kind.U64
 
 BUCKET = 8  # records, under one lock
-VOTE_WINDOW = 16  # votes that a worker has under way, at most
-KEPT_WINDOWS = 4  # so many times that is kept
-# of vectors and of votes, where workers may leave: so far the others go on at full speed
+VOTE_WINDOW = 16  # most votes that a worker may have under way
+KEPT_WINDOWS = 4  # results are kept for this many windows
+# the same for vectors and votes where workers may leave: the others go on at full speed for this long
 LEAVING_WINDOWS = 16, 64
-LOOK_TIMEOUTS = 10  # from one look for those that left to the next
+LOOK_TIMEOUTS = 10  # timeouts between two checks for permanent stragglers
 MOST_SOURCES = 256  # of a place: the paper's masks
 MOST_BUCKETS = MOST_RECORDS // BUCKET  # of a place
-BUCKETS = 4096  # of a place, where they fit into
-MOST_TABLE_BYTES = 64 << 20  # the memory of its records, where nobody says how many
+BUCKETS = 4096  # of a place, if they fit in MOST_TABLE_BYTES
+MOST_TABLE_BYTES = 64 << 20  # memory of a place's records, unless their number is configured
 MOST_JOB_RECORDS = 1024  # of all places
 P4_RECORDS = P4_OWN_CELLS  # of a P4 switch
 P4_JOB_RECORDS = 64
 P4_SOURCES = 64  # of a place there: the bits of one word
-P4_WINDOW = 102  # where a place is a P4 switch: three such jobs have room there, as rows are powers of two
+P4_WINDOW = 102  # window with P4 switches: room for three such jobs, as rows are powers of two
 
 
 class Space(IntEnum):
-    """The blocks of a tree that are counted by themselves: a worker's vectors, and votes on their scales."""
+    """The block numberings of a tree: blocks of vectors and of votes on their scales are counted
+    separately.
+    """
 
     DATA = 0
     VOTES = 1
 
 
 def salts(number: int, tree: int) -> tuple[int, int]:
-    """Return where the blocks of a job's tree begin in a table, by space."""
+    """Return the offsets of the blocks of a job's tree in a table, by space."""
     first, second = (((number << 9 | tree << 1 | space) * 0x9E3779B1 & 0xFFFFFFFF) >> 12 for space in Space)
     return first, second
 
@@ -151,12 +153,12 @@ P4_TERMS: tuple[Field, ...] = (
     Field("vote_reach", 32, ""),
     Field("vote_ahead", 32, ""),
 )
-"""A tree that is summed by blocks, for the P4 program: the parameters of its action `set_terms`."""
+"""A tree that is summed by blocks, in the P4 program: the parameters of its action `set_terms`."""
 
 
 def buckets_for(lanes: int, records: int | None = None) -> int:
-    """Return how many buckets a place has: of so many records, or of what fits on a fabric with so many
-    lanes a packet.
+    """Return the number of buckets of a place: for `records` records, or as many as fit in memory at this
+    number of lanes per packet.
     """
     if records is not None:
         return records // BUCKET

@@ -1,15 +1,15 @@
-"""The time that an iteration is expected to take where workers are slow by the Slow Worker Pattern (figure
-13): where all wait for the slowest, and where blocks age out. Pure.
+"""Compute the expected duration of an iteration where workers are slowed by the Slow Worker Pattern (figure
+13): if all wait for the slowest, and if blocks age out. Pure.
 
-Times are in parts of the typical iteration's, which is computing and what of communication is not hidden
-behind it. A worker's delay in an iteration is the sum of its three points' (testbed/wire/stragglers.py).
-Where all wait, an iteration takes that time and the longest delay of all workers, and all begin the next
-together. Where blocks age out, a result is there some timeouts after a worker asks for it, if nobody else
-does meanwhile; who comes later has it at once, and is late into the next iteration by as much as it was.
+Times are relative to a typical iteration, which is computing plus the communication that is not hidden behind
+it. A worker's delay in an iteration is the sum of its delays at three points (testbed/wire/stragglers.py). If
+all wait, an iteration takes the typical time plus the longest delay of all workers, and all begin the next
+together. If blocks age out, a result is ready some timeouts after a worker requests it, unless all others do
+so before. A worker that requests it later gets it at once, and starts the next iteration as late as it was.
 
-`waiting` is exact but for its grid. `aged` takes the workers' lateness as independent, each of a distribution
-that follows the expectation of the first (mean field). `replay` takes the draws of one seed: over many seeds
-it is the Monte Carlo that both are checked by (tests/unit/test_trio_expected.py).
+`waiting` is exact up to its grid. `aged` treats the workers' lateness as independent, with a distribution
+that depends on the expected time of the first worker (mean field). `replay` uses the draws of one seed: over
+many seeds it is the Monte Carlo simulation that checks both (tests/unit/test_trio_expected.py).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from testbed.wire.stragglers import LEAST, MOST, POINTS, SlowWorkers
 
 STEP = 0.02  # of a typical iteration: the grid of delays
 _LONGEST = len(POINTS) * MOST
-_SPREAD = 5.0  # typical iterations, times the root of how many there were: lateness beyond is not met
+_SPREAD = 5.0  # typical iterations, times the root of their number: no larger lateness occurs
 
 Grid = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """The times of ageing out, in typical iterations: a block waits for `timeout` after its last
-    contribution, and an iteration that lacks somebody takes `wait` longer: timeouts that no computing hides.
+    """The times of ageing out, in typical iterations. A block waits for `timeout` after its last
+    contribution; an iteration that lacks a worker takes `wait` longer: the timeouts that no computing hides.
     """
 
     timeout: float
@@ -42,18 +42,18 @@ class Ages:
 
 
 def waiting(p: float, workers: int) -> float:
-    """Return the typical iterations that one is expected to take where all wait for the slowest."""
+    """Compute the expected duration of an iteration if all workers wait for the slowest."""
     some_slower = 1 - np.cumsum(_delays(p)) ** workers
     return 1 + float(some_slower[:-1].sum()) * STEP
 
 
 def aged(p: float, workers: int, iterations: int, ages: Ages) -> float:
-    """Return the typical iterations that one of the first `iterations` is expected to take, the mean over the
-    workers, where blocks age out.
+    """Compute the expected duration of one of the first `iterations` if blocks age out, as the mean over the
+    workers.
     """
     delays = _delays(p)
     late = np.zeros(len(delays) + math.ceil(_SPREAD * math.sqrt(iterations) / STEP))
-    late[0] = 1.0  # distribution of a worker's lateness behind the last result
+    late[0] = 1.0  # distribution of a worker's lateness after the last result
     within = round(ages.timeout / STEP)
     results = 0.0
     for _ in range(iterations):
@@ -69,8 +69,8 @@ def aged(p: float, workers: int, iterations: int, ages: Ages) -> float:
 
 
 def replay(pattern: SlowWorkers, workers: int, iterations: int, ages: Ages | None) -> float:
-    """Return the typical iterations that one takes with the pattern's own draws, the mean over the workers;
-    `ages` is None where all wait.
+    """Compute the duration of an iteration with the pattern's own draws, as the mean over the workers; `ages`
+    is None if all wait.
     """
     done = [0.0] * workers
     for iteration in range(iterations):
@@ -86,7 +86,7 @@ def replay(pattern: SlowWorkers, workers: int, iterations: int, ages: Ages | Non
 
 
 def _result(asks: Sequence[float], ages: Ages) -> float:
-    """Return when the result is there that workers ask for at these times, in order."""
+    """Return when the result is ready, given the sorted times at which workers request it."""
     for earlier, later in pairwise(asks):
         if later > earlier + ages.timeout:
             return earlier + ages.wait
@@ -94,8 +94,8 @@ def _result(asks: Sequence[float], ages: Ages) -> float:
 
 
 def _delays(p: float) -> Grid:
-    """Return the distribution of a worker's delay in an iteration, on the grid: of a uniform delay's ends
-    half each, so that its mean is right.
+    """Return the distribution of a worker's delay in an iteration, on the grid. The two end points of a
+    uniform delay count half, so that the mean is exact.
     """
     at_point = np.zeros(round(MOST / STEP) + 1)
     at_point[round(LEAST / STEP) :] = p * STEP / (MOST - LEAST)
@@ -108,7 +108,9 @@ def _delays(p: float) -> Grid:
 
 
 def _after(asks: Grid, result: float) -> Grid:
-    """Return the lateness behind a result that came so many steps later: who asked before it has none."""
+    """Return the distribution of lateness after a result, `result` steps later: a worker that requested
+    before it has none.
+    """
     whole, part = divmod(result, 1.0)
     return (1 - part) * _moved(asks, int(whole)) + part * _moved(asks, int(whole) + 1)
 

@@ -1,6 +1,5 @@
-"""The decision who of a job's sources is a permanent straggler, and leaves it until it comes back (section 5
-of the Trio paper, its last paragraph; docs/trio.md). Pure: what was seen goes in, what is to be done comes
-out.
+"""Decide which of a job's sources are permanent stragglers and are left out until they return (section 5 of
+the Trio paper, last paragraph; docs/trio.md). Pure: observations go in, measures come out.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from testbed.topology.places import Place
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A source that left at a place, or came back there: a worker by its number, or a place; with all
-    `workers` below it. `events` is how many looks in a row it was missed in, 0 where all sources of a place
-    had left; `made` how many blocks its place had made by then.
+    """A source that left at a place, or returned there: a worker by its number, or a place, with all
+    `workers` below it. `events` counts the consecutive checks that missed it; 0 if it left because all
+    sources of a place had left. `made` counts the place's completed blocks by then.
     """
 
     source: int | Place
@@ -30,8 +29,8 @@ class Departure:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """The things to be done after a look, in this order: how far sources that are places are, by place and
-    number; which floors rise to where; and which sources, bitmaps, leave at which place.
+    """The measures to apply after a check, in this order: the progress of sources that are places, by place
+    and number; the floors to raise; and the sources (bitmaps) that leave at each place.
     """
 
     heard: Mapping[tuple[Place, int], Reached]
@@ -41,10 +40,10 @@ class Measures:
 
 @dataclass(slots=True)
 class Leaving:
-    """The looks at one tree. An *event* is a look in which blocks waited for a source in vain, and nothing
-    had come from it since the look before; after `after` of them in a row it is a permanent straggler, and
-    leaves. Whatever comes from it makes it a temporary one again. `window` is how many blocks a source has
-    under way, of vectors and of votes.
+    """The periodic checks of one tree. An *event* is a check at which blocks had waited for a source in vain
+    and nothing had come from it since the previous check. After `after` events in a row it is a permanent
+    straggler and leaves. Anything that it sends makes it a temporary one again. `window` is the number of
+    blocks that a source has under way, of vectors and of votes.
     """
 
     top: Node
@@ -55,8 +54,8 @@ class Leaving:
     _out: dict[Place, int] = field(default_factory=dict)
 
     def look(self, seen: Mapping[Place, TreeStanding]) -> tuple[Measures, list[Departure]]:
-        """Return what is to be done, and who left or came back. Places that were not seen keep what they
-        have.
+        """Perform a check: return the measures, and the sources that left or returned. Places without
+        observations keep their state.
         """
         nodes = {node.place: node for node in self.top.nodes()}
         departures = self._returns(seen)
@@ -71,7 +70,7 @@ class Leaving:
                     self._events[key] = 0
                 elif standing.lacked >> source & 1:
                     self._events[key] = self._events.get(key, 0) + 1
-        for place in reversed(list(nodes)):  # those below first
+        for place in reversed(list(nodes)):  # children first
             for source in sorted(seen[place].reached) if place in seen else ():
                 if self._events.get((place, source), 0) >= self.after:
                     self._take_out(nodes, seen, place, source)
@@ -97,8 +96,8 @@ class Leaving:
     def _take_out(
         self, nodes: Mapping[Place, Node], seen: Mapping[Place, TreeStanding], place: Place, source: int
     ) -> None:
-        """Take a source out, and a place that has none left from the one above; but not if nobody would be
-        left at the top.
+        """Remove a source; if its place then has none left, remove that place at its parent; but never the
+        last source of the top.
         """
         above, out = self.top.above(), dict(self._out)
         while True:
@@ -112,7 +111,7 @@ class Leaving:
 
     @staticmethod
     def _who(node: Node, source: int) -> tuple[int | Place, tuple[int, ...]]:
-        """Return the source of a number, and the workers below it."""
+        """Return the source of this number, and the workers below it."""
         for child in node.below:
             if child.number == source:
                 return child.place, tuple(child.ranks())
@@ -121,8 +120,8 @@ class Leaving:
     def _progress(
         self, nodes: Mapping[Place, Node], seen: Mapping[Place, TreeStanding]
     ) -> tuple[dict[tuple[Place, int], Reached], dict[Place, Reached]]:
-        """Return how far places are as sources, by those below them, and the floors that follow: before
-        them all sources have all results, those that left, too.
+        """Return the progress of places as sources, derived from the places below them; and the resulting
+        floors: before these, all sources, absent ones included, have all results.
         """
         least: dict[Place, Reached] = {}
         heard: dict[tuple[Place, int], Reached] = {}

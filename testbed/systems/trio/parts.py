@@ -1,5 +1,5 @@
-"""The interfaces of a place's block records, as Trio-ML's program asks for them, whatever the place is made
-of. `number` is a job's. Pure.
+"""The interfaces of a place's block records that Trio-ML's program uses, whatever engine the place has.
+`number` is a job's. Pure.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ BLOCKS = "blocks"
 
 @dataclass(frozen=True, slots=True)
 class BlockCounts:
-    """The counts of a tree's blocks at a place: all that were made, those whose sums are not made, and by the
-    number of a source those that went without it.
+    """The counts of a tree's blocks at a place: completed ones, incomplete ones, and by source those
+    completed without it.
     """
 
     made: int
@@ -26,34 +26,34 @@ class BlockCounts:
 
 @runtime_checkable
 class CountedBlocks(Protocol):
-    """The blocks of a place, which can be counted."""
+    """Blocks of a place that can be counted."""
 
     def counts(self, number: int, tree: int) -> BlockCounts | None:
-        """Return the counts of a job's tree; None where it is not summed here by blocks."""
+        """Return the counts of a job's tree; None if it is not summed by blocks here."""
 
 
 @runtime_checkable
 class TimedBlocks(CountedBlocks, Protocol):
-    """Blocks whose timers may fail, while the place sums on."""
+    """Blocks with timers, which may fail while the place keeps summing."""
 
     def failure(self) -> str | None:
-        """Return why blocks age out here no more; None where they do, or where none are to."""
+        """Return why blocks no longer age out here; None if they do, or need not."""
 
 
 @runtime_checkable
 class LeavingBlocks(CountedBlocks, Protocol):
-    """Blocks that are summed without sources that left; nothing is done for a tree that is not summed here. A
-    source that left is back by what it sends.
+    """Blocks that can be summed without absent sources. Methods do nothing for a tree that is not summed
+    here. An absent source returns by sending.
     """
 
     def standing(self, number: int, tree: int) -> TreeStanding | None:
-        """Return how the sources of a tree stand; None where it is not summed here by blocks that age."""
+        """Return the standing of a tree's sources; None if it is not summed here by blocks that age out."""
 
     def leave(self, number: int, tree: int, sources: int) -> None:
-        """Take sources, a bitmap, out of a tree: blocks that are made from now on do not wait for them."""
+        """Remove sources (a bitmap) from a tree: blocks created from now on do not wait for them."""
 
     def hear(self, number: int, tree: int, source: int, reached: Reached) -> None:
-        """Note how far those are who are below a source."""
+        """Record the progress of the workers below a source that is a place."""
 
     def rise(self, number: int, tree: int, floors: Reached) -> None:
-        """Have the floors of a tree rise, or stay."""
+        """Raise the floors of a tree; lower values are ignored."""

@@ -1,5 +1,5 @@
-"""Trio-ML's data-plane program as admission sees it: a tree's sums are made by block records, which a place
-has in a table, and which may age out (docs/trio.md). Pure.
+"""Admission for Trio-ML's data-plane program: a tree is summed in block records, which a place has in a
+table, and which may age out (docs/trio.md). Pure.
 """
 
 from __future__ import annotations
@@ -51,15 +51,18 @@ from testbed.wire.recovery import Recovery
 from testbed.wire.votes import SPARE_BITS
 
 _ROWS = {"bmv2": P4_RECORDS}
-"""Block records of a place, by engine, where a job has its own in a row; of others they are a hash table."""
+"""Block records of a place, for engines whose jobs have contiguous rows of their own; on other engines they
+are a hash table.
+"""
 _GOES_ON = {"xdp"}
-"""The engines whose places sum blocks without sources that left."""
+"""The engines whose places can sum blocks without absent sources."""
 
 
 @dataclass(slots=True)
 class BlockGrant(Grant):
-    """The windows of each worker, of vectors and of votes: what it has under way at most; how long a block
-    waits for a source, 0: as long as it takes; and the looks in vain after which one leaves, None: never.
+    """A job's grant: the window of each worker, of vectors and of votes (the most blocks that it has under
+    way); how long a block waits for a source (0: forever); and after how many events a source leaves (None:
+    never).
     """
 
     windows: tuple[int, int]
@@ -70,7 +73,7 @@ class BlockGrant(Grant):
 
     @property
     def kept(self) -> tuple[int, int]:
-        """Return how many results of vectors and of votes are kept."""
+        """The number of results of vectors, and of votes, that are kept."""
         return kept_for(self.windows, self.leave_after)
 
     @property
@@ -87,9 +90,9 @@ class BlockGrant(Grant):
         return {"window": window, "vote_window": vote_window, "spare_bits": spare_bits}
 
     def terms(self, tree: Tree, place: Place) -> BlockTerms:
-        """Return the terms of a tree: a place waits for half a timeout longer than those below it, so that
-        what these send is there before; and how far ticks are ahead of a source is shared out among the
-        levels.
+        """Return the terms of a tree at a place. A place waits half a timeout longer than those below it, so
+        that their sums arrive before; the distance by which ticks may be ahead of a source is divided among
+        the levels.
         """
         heights = tree.top.heights()
         levels = max(heights.values())
@@ -99,7 +102,7 @@ class BlockGrant(Grant):
         return BlockTerms(2 * data, self.windows, self.kept, ahead, age_out_ms)
 
     def counts(self, job: int, forest: Forest, at: At) -> JobBlocks:
-        """Count the blocks that the places of a job's trees have records of."""
+        """Sum the block counts over the places of a job's trees."""
         made = active = 0
         missed: Counter[str] = Counter()
         for number, tree in enumerate(forest.trees):
@@ -116,7 +119,7 @@ class BlockGrant(Grant):
         return JobBlocks(made, active, dict(sorted(missed.items())), as_json(self._absences.status()))
 
     def failure(self, forest: Forest, at: At) -> str | None:
-        """Return why blocks age out no more, where a place's timers stopped."""
+        """Return why blocks no longer age out, if a place's timers stopped."""
         why = None
         for place in forest.places if self.age_out_ms else ():
             part = at(place).part(BLOCKS)
@@ -129,14 +132,14 @@ class BlockGrant(Grant):
         return self.leave_after is not None
 
     def look_every_s(self, forest: Forest) -> float:
-        """Return so many timeouts of the place that waits longest. A block that waits for somebody all the
-        time is ticked within 8 of them.
+        """Return the interval of checks: LOOK_TIMEOUTS timeouts of the place that waits longest. A block that
+        constantly waits for a source is ticked within 8 timeouts.
         """
         levels = max(max(tree.top.heights().values()) for tree in forest.trees)
         return LOOK_TIMEOUTS * self.age_out_ms * (levels + 1) / 2 / 1e3
 
     def look(self, job: int, forest: Forest, at: At, clock: Clock) -> Findings:
-        """Have those leave that are permanent stragglers, and return who left, or is back."""
+        """Remove permanent stragglers, and return the sources that left or returned."""
         if not self.leave_after:
             return Findings()
         if not self._leaving:
@@ -158,7 +161,7 @@ class BlockGrant(Grant):
 
 
 class BlockProgram:
-    """Each tree has block records, of which none is another's."""
+    """The program for trees with block records of their own."""
 
     name, shares = BLOCKS, "block records"
     sources = MappingProxyType({"xdp": Path("systems/blocks.h"), "bmv2": Path("systems/blocks.p4")})
@@ -174,7 +177,9 @@ class BlockProgram:
     )
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
-        """Places answer no questions about records, and may not go on without a worker."""
+        """Raise RequestError for integrity recovery, since places answer no questions about block records;
+        and for --leave-after where no place can proceed without a worker.
+        """
         if packets.recovery is Recovery.INTEGRITY:
             raise RequestError(
                 f"--recovery {packets.recovery}: {layout.system} sums by block records, and places answer no "
@@ -186,8 +191,8 @@ class BlockProgram:
     def grant(
         self, job: int, forest: Forest, packets: Packets, capacity: Capacity, size: int | None
     ) -> Grant:
-        """Return windows of as many blocks as leave room for other jobs, unless the job says how many.
-        RequestError where a table has no room for that, or a block would age out before its result can come.
+        """Grant windows, by default so small that other jobs have room. RequestError if a table has no room
+        for the requested window, or if a block would age out before its result can arrive.
         """
         lanes = spec.lanes_for(capacity.topology.mtu)
         buckets = buckets_for(lanes, capacity.topology.inc.blocks)
@@ -216,7 +221,7 @@ class BlockProgram:
         return BlockGrant(slots, windows, packets.age_out_ms or 0.0, packets.leave_after)
 
     def grants_of_groups(self, grant: Grant, trees: int) -> Sequence[Grant]:
-        """Return what the job itself has: records are those of any tree."""
+        """Return the job's own grant: any tree may use the records."""
         assert isinstance(grant, BlockGrant)
         return [BlockGrant(grant.size, grant.windows, grant.age_out_ms, grant.leave_after)]
 
@@ -225,15 +230,17 @@ class BlockProgram:
 
 
 def kept_for(windows: tuple[int, int], leave_after: int | None) -> tuple[int, int]:
-    """Return how many results of vectors and of votes are kept by windows of those; by more where workers may
-    leave, since these find there what they missed.
+    """Return how many results of vectors and of votes are kept, by their windows; more if workers may leave,
+    since a returning worker reads there what it missed.
     """
     data, votes = LEAVING_WINDOWS if leave_after else (KEPT_WINDOWS, KEPT_WINDOWS)
     return data * windows[0], votes * windows[1]
 
 
 def check_leaving(layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
-    """RequestError where nothing would tell that a worker is to leave, or a place cannot go on without."""
+    """Raise RequestError if nothing would detect that a worker is absent, or if a place cannot proceed
+    without one.
+    """
     assert layout.forest
     option = f"--leave-after {packets.leave_after}"
     ages = layout.age_out_ms if packets.age_out_ms is None else packets.age_out_ms

@@ -1,5 +1,5 @@
-"""The reference of a place's table of block records: which record is a packet's, when one is made, who is in
-it, and from when on it is anybody's (docs/trio.md). Pure; one packet is worked on at a time.
+"""The reference of a place's table of block records: which record a packet uses, when a record is created,
+who contributes to it, and when it may be reused (docs/trio.md). Pure; processes one packet at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FIRST = (0, FIRST_VOTE)  # block of each space
 
 @dataclass(slots=True)
 class Block:
-    """A block's sum, as `Slot` has a fragment's."""
+    """A block's sum; the counterpart of a fragment's `Slot`."""
 
     job: JobRecord
     space: Space
@@ -45,20 +45,20 @@ class Block:
 
     @property
     def is_anybodys(self) -> bool:
-        """Say whether its record may be another block's."""
+        """Return whether the record may be reused for another block."""
         return self.job.is_gone or difference(self.fragment, self.job.floor[self.space]) < 0
 
 
 @dataclass(slots=True)
 class JobRecord:
-    """A tree of a job here."""
+    """The job record of a tree here."""
 
     entry: Entry
     terms: BlockTerms
     salt: tuple[int, int]
     floor: list[int] = field(default_factory=lambda: list(_FIRST))
     reached: list[dict[int, int]] = field(default_factory=lambda: [{}, {}])
-    out: int = 0  # sources that left
+    out: int = 0  # bitmap of absent sources
     active: int = 0
     made: int = 0
     is_gone: bool = False
@@ -70,36 +70,36 @@ class JobRecord:
         return floor if difference(reached, floor) < 0 else reached % 2**32
 
     def note(self, space: Space, source: int, fragment: int) -> None:
-        """Note that a block came from a source."""
+        """Record that a block came from a source."""
         behind = (fragment + 1) % 2**32
         if difference(behind, self.reached[space].get(source, _FIRST[space])) > 0:
             self.reached[space][source] = behind
 
     def rise(self, space: Space, to: int) -> None:
-        """Let the floor rise, or stay."""
+        """Raise the floor; a lower value is ignored."""
         if difference(to, self.floor[space]) > 0:
             self.floor[space] = to % 2**32
 
 
 class BlockModel:
-    """The records of one place, in so many buckets, a power of two."""
+    """The records of one place, in `buckets` buckets, a power of two."""
 
     def __init__(self, buckets: int) -> None:
         self._buckets: list[list[Block | None]] = [[None] * BUCKET for _ in range(buckets)]
 
     def open(self, number: int, entry: Entry) -> JobRecord:
-        """Return a record for a tree of job `number`."""
+        """Create a job record for a tree of job `number`."""
         return JobRecord(entry, terms_of(entry), salts(number, entry.tree))
 
     def active(self, job: JobRecord) -> list[Block]:
-        """Return the blocks of a job whose sums are not made."""
+        """Return a job's incomplete blocks."""
         blocks = (block for bucket in self._buckets for block in bucket)
         return [block for block in blocks if block and block.job is job and not block.complete]
 
     def add(
         self, job: JobRecord, header: Header, lanes: Lanes, is_marked: bool
     ) -> tuple[Verdict, Block | None]:
-        """Add a contribution; the block is that which the verdict is on."""
+        """Add a contribution; return the verdict and the block that it concerns."""
         entry, source, fragment = job.entry, header.worker, header.fragment
         is_push = header.op == spec.Op.PUSH
         if source >= MOST_SOURCES or not (entry.workers if is_push else entry.places) >> source & 1:
@@ -140,7 +140,7 @@ class BlockModel:
         return Verdict.COMPLETED, block
 
     def tick(self, job: JobRecord, header: Header) -> tuple[Verdict, Block | None]:
-        """Complete a block without those that are missing."""
+        """Complete a block without its missing sources."""
         if header.slot >= job.entry.size:
             return Verdict.BAD_SLOT, None
         space, fragment = _space(job.terms, header.slot), header.fragment
@@ -163,14 +163,14 @@ class BlockModel:
         return Verdict.TICKED, block
 
     def keep(self, job: JobRecord, header: Header, lanes: Lanes) -> None:
-        """Keep a result that came from above; its slot is in the ring."""
+        """Store a result from the parent; its slot is valid."""
         space, fragment = _space(job.terms, header.slot), header.fragment
         is_degraded = bool(header.flags & spec.Flag.DEGRADED)
         block = self._find(job, space, fragment) or self._made(job, space, fragment)[1]
         if block is None or block.final:
             return
         if not block.complete and block.members and not is_degraded:
-            return  # it lacks a source here: nothing of the tree made that
+            return  # a block that lacks a source here cannot have such a result
         job.active -= bool(block.members and not block.complete)
         block.lanes, block.count, block.age = lanes.copy(), header.count, header.age
         block.contributors, block.degraded = header.contributors, is_degraded
@@ -195,7 +195,7 @@ class BlockModel:
     def _made(
         self, job: JobRecord, space: Space, fragment: int, cap: int | None = None
     ) -> tuple[Verdict, Block | None]:
-        """Make a block's record, unless the job has as many active ones as it may."""
+        """Create a block's record, unless the job already has its maximum of active ones."""
         beyond = difference(fragment, job.floor[space])
         if beyond < 0:
             return Verdict.STALE, None
@@ -230,7 +230,7 @@ class ReferenceBlocks:
         self._jobs: dict[tuple[int, int], JobRecord] = {}
 
     def admit(self, number: int, entry: Entry) -> None:
-        """Give a tree its job record."""
+        """Create or update a tree's job record."""
         known = self._jobs.get((number, entry.tree))
         if known and known.entry.generation == entry.generation:
             known.entry, known.terms = entry, terms_of(entry)
@@ -238,34 +238,34 @@ class ReferenceBlocks:
             self._jobs[number, entry.tree] = self._table.open(number, entry)
 
     def release(self, number: int, tree: int) -> None:
-        """Take a tree's job record away; its blocks' records are anybody's."""
+        """Remove a tree's job record; its blocks' records may then be reused."""
         if job := self._jobs.pop((number, tree), None):
             job.is_gone = True
 
     def add(self, packet: Frame) -> Summed:
-        """Add a contribution; a block whose sum is sent comes with the verdict."""
+        """Add a contribution; return the verdict, and the block if its sum is sent."""
         verdict, block = self._table.add(self._job(packet), packet.header, packet.lanes, packet.is_marked)
         is_sent = verdict in (Verdict.COMPLETED, Verdict.RESENT, Verdict.LATE)
         return verdict, block if is_sent else None
 
     def tick(self, packet: Frame) -> Summed:
-        """Complete a block without those that are missing."""
+        """Complete a block without its missing sources."""
         return self._table.tick(self._job(packet), packet.header)
 
     def keep(self, packet: Frame) -> None:
-        """Keep a result that came from above."""
+        """Store a result from the parent."""
         self._table.keep(self._job(packet), packet.header, packet.lanes)
 
     def leave(self, number: int, tree: int, sources: int) -> None:
-        """Take sources, a bitmap, out of a tree."""
+        """Remove sources (a bitmap) from a tree."""
         self._jobs[number, tree].out |= sources
 
     def record(self, number: int, tree: int = 0) -> JobRecord:
-        """Return what is known of a tree."""
+        """Return the job record of a tree."""
         return self._jobs[number, tree]
 
     def active(self, job: JobRecord) -> list[Block]:
-        """Return the blocks of a tree whose sums are not made."""
+        """Return a tree's incomplete blocks."""
         return self._table.active(job)
 
     def _job(self, packet: Frame) -> JobRecord:

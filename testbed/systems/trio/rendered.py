@@ -1,4 +1,4 @@
-"""Renders the contract of block records: for the XDP programs, and for the P4 program."""
+"""Render the contract of block records, for the XDP programs and for the P4 program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TERMS = render_p4.HeaderType("terms_h", P4_TERMS, "A tree that is summed by blo
 
 
 def rendered() -> Mapping[str, str]:
-    """Return the files, by their paths in the checkout."""
+    """Return the files' contents, by their paths in the checkout."""
     return {
         "bpf/systems/blocks_contract.h": render_c.header_of("BLOCKS_CONTRACT_H", *_SOURCE, NUMBERS, RECORDS),
         "p4/systems/terms.p4": render_p4.header_of("TERMS_P4", *_SOURCE, P4_NUMBERS, _TERMS),

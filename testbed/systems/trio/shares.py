@@ -1,4 +1,6 @@
-"""The shares that jobs have of a place's table of block records (docs/trio.md): no bucket overflows. Pure."""
+"""Allocate shares of a place's table of block records to jobs, so that no bucket overflows (docs/trio.md).
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,16 @@ from testbed.systems.trio.terms import BlockTerms
 
 
 class Shares:
-    """The number of records of each bucket that each tree may have."""
+    """The number of records of each bucket that each tree may use."""
 
     def __init__(self, buckets: int = BUCKETS) -> None:
         self._buckets = buckets
         self._taken: dict[Key, int] = {}
 
     def take(self, key: Key, size: int, terms: object | None, is_lent: bool) -> int:
-        """Give a tree its share. Its slots, which are workers' rings' alone, begin at 0 everywhere."""
+        """Allocate a tree's share. Return 0: its slots are in workers' rings only, and begin at 0
+        everywhere.
+        """
         assert isinstance(terms, BlockTerms)
         records = terms.records(self._buckets)
         if (left := BUCKET - sum(self._taken.values())) < records:
@@ -29,9 +33,9 @@ class Shares:
         return 0
 
     def free(self, key: Key) -> None:
-        """Take the share of a tree back; nothing if it has none."""
+        """Free the share of a tree; do nothing if it has none."""
         self._taken.pop(key, None)
 
     def jobs(self) -> int:
-        """Return how many jobs have shares here."""
+        """Count the jobs with shares here."""
         return len({job for job, _ in dict(self._taken)})

@@ -1,4 +1,4 @@
-"""The standing of a tree's sources at a place, as the place says it. Pure."""
+"""The standing of a tree's sources at a place, as the place reports it. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ Reached = tuple[int, int]  # block numbers, of vectors and of votes
 
 @dataclass(frozen=True, slots=True)
 class TreeStanding:
-    """The sources of a tree at a place: those that blocks waited for in vain since the last look, and those
-    that left, as bitmaps; by source behind which block it is; and how many blocks were ever made.
+    """The sources of a tree at a place: bitmaps of those for which blocks waited in vain since the last check
+    (`lacked`), and of the absent ones (`out`); by source the number after its newest block; and the number of
+    blocks completed so far.
     """
 
     lacked: int
@@ -21,5 +22,5 @@ class TreeStanding:
 
 
 def beyond(block: int, other: int) -> int:
-    """Return how far a block number is beyond another; they have 32 bits and come round."""
+    """Return how far one 32-bit block number is ahead of another, modulo 2^32."""
     return (block - other + 2**31) % 2**32 - 2**31

@@ -1,5 +1,5 @@
-"""Trio-ML's forest (section 4 of the paper): first-level switches are sources of a top-level one, in a pod
-the pod switch, across units that of the unit with the most workers.
+"""Trio-ML's forest (section 4 of the paper): first-level switches are sources of a top-level one: of the pod
+switch in a pod; across units, of the switch of the unit with the most workers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from testbed.wire.transports import PACKETS
 
 
 class Trio(System):
-    """Sums at switches by block records, whose timers send what they have where a worker is late."""
+    """Aggregate at switches by block records, with timers that send incomplete sums when a worker is late."""
 
     name = "trio"
     summary = "Trio-ML: switches sum by block records, and send sums without workers that are late"
@@ -23,7 +23,7 @@ class Trio(System):
     paper: str | None = "trio"
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
-        """One tree; of units with equally many workers the first is the top."""
+        """Lay out one tree; of units with equally many workers, the first is the top."""
         ranks = by_unit(workers)
         most = max(ranks, key=lambda unit: (len(ranks[unit]), -unit))
         top = switch(most) if len(ranks) > 1 else meeting_switch(workers)

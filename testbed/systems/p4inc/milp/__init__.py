@@ -1,5 +1,5 @@
-"""P4INC-AOI's MILP, section IV-B and appendix A, on HiGHS: as it is printed (`literal`), and as it can be
-solved (`strong`).
+"""P4INC-AOI's MILP (section IV-B and appendix A), solved with HiGHS: as printed (`literal`), and in a
+solvable form (`strong`).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def solve(
     horizon: int | None = None,
     clock: Callable[[], float] | None = None,
 ) -> Solution:
-    """The shortest CT-BTI for jobs whose arrivals are all known, from the circuits `ports`.
+    """Minimise the CT-BTI of jobs with known arrivals, from the initial circuits `ports`.
 
-    It ends when the relative `gap` between the schedule and the bound is reached, or the time is up. `warm`
-    is a schedule to be at least as good as. `fewest` then minimises the circuits that are set up at the same
-    CT-BTI, over all slots, with a bound. `clock` gives seconds; without one, only what the solver itself took
-    counts against the limit. Raises RequestError for what cannot be scheduled.
+    The search ends when the relative `gap` between schedule and bound is reached, or at the time limit. The
+    result is at least as good as the schedule `warm`. `fewest` then minimises, at the same CT-BTI, the
+    circuits that are set up over all slots, with a bound. `clock` returns seconds; without it, only the
+    solver's own time counts against the limit. Raises RequestError for an instance that cannot be scheduled.
     """
     if not 0 < time_limit_s < math.inf:
         raise RequestError(f"time limit {time_limit_s}: seconds above 0 are accepted")
@@ -65,7 +65,9 @@ def solve(
 
 
 def _literal(search: Search, horizon: int | None) -> Solution:
-    """All corrections made. Without a look-ahead T is what a schedule needs that `strong` finds first."""
+    """Solve the printed form with all corrections. Without a look-ahead, T is the length of a schedule that
+    `strong` finds first.
+    """
     instance, budget = search.instance, search.budget
     if horizon is None:
         search.run(fewest=False)

@@ -1,9 +1,9 @@
-"""The part of a program that says how each job runs: one mode each, and places for those with INC (equations
-2 and 3).
+"""The part of a program that chooses how each job runs: one mode each, and places for modes with INC
+(equations 2 and 3).
 
-The places of a switch are filled by sets of jobs (`packing`), which leaves nothing symmetric between them.
-Where there are too many sets, each place is a machine of its own with rows for what arrives late (`exact`),
-or all places share their time (a relaxation).
+A switch's places are filled with sets of jobs (`packing`), which removes the symmetry between places. Where
+there are too many sets, each place is a machine with rows for late arrivals (`exact`), or all places share
+their total time (a relaxation).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from testbed.systems.p4inc.milp.packing import Stay, held_at_least, largest_sets
 
 @dataclass(slots=True)
 class ModeChoice:
-    """`uses` is the column of each mode by its index; `sets` are (column, place, modes): those that share a
+    """`uses`: the column of each mode, by its index. `sets`: (column, place, modes); the modes share the
     place if the column is 1.
     """
 
@@ -29,11 +29,11 @@ class ModeChoice:
     sets: list[tuple[int, tuple[int, int], tuple[int, ...]]] = field(default_factory=list)
 
     def chosen(self, values: Sequence[float]) -> dict[int, Mode]:
-        """The columns by job."""
+        """Return the chosen mode by job."""
         return {mode.job.id: mode for mode in self.modes if values[self.uses[mode.index]] > 0.5}
 
     def starts(self, values: Sequence[float]) -> dict[int, int]:
-        """The first slot of each job that uses INC at its full rate."""
+        """Return the first slot of each job that uses INC at its full rate."""
         left = {mode.index: mode for mode in self.chosen(values).values() if mode.fixed}
         shared: dict[tuple[int, int], list[Stay]] = {}
         for column, place, modes in self.sets:
@@ -46,7 +46,7 @@ class ModeChoice:
 def choose(
     program: LinearProgram, instance: Instance, ct_bti_s: float, modes: Sequence[Sequence[Mode]], exact: bool
 ) -> ModeChoice:
-    """Adds a column for each of `modes`, of which each job takes one, and the rows of their places."""
+    """Add a column for each of `modes`, one of which each job takes, and the rows of their places."""
     choice = ModeChoice(ct_bti_s, tuple(mode for each in modes for mode in each))
     for each in modes:
         columns = [program.flag() for _ in each]
@@ -90,7 +90,9 @@ def _fill(
 def _machines(
     program: LinearProgram, choice: ModeChoice, unit: UnitIndex, fixed: Sequence[Mode], count: int, end: int
 ) -> None:
-    """Add the rows by which what comes from each arrival on has to fit between it and the end."""
+    """Add rows so that the jobs of a place that arrive at or after each arrival fit between it and
+    the end.
+    """
     columns = {(mode.index, place): program.flag() for mode in fixed for place in range(count)}
     for mode in fixed:
         row = [(columns[mode.index, place], 1.0) for place in range(count)]
@@ -105,8 +107,8 @@ def _machines(
 def _share(
     program: LinearProgram, instance: Instance, choice: ModeChoice, held: Sequence[Mode], count: int
 ) -> None:
-    """Add the rows by which jobs hold no more in a span of slots than all places have: energetic reasoning,
-    over all arrivals and ends.
+    """Add rows so that jobs hold at most the slots that all places have in any span: energetic reasoning over
+    all arrivals and ends.
     """
     ends = sorted({instance.end(mode, choice.ct_bti_s) for mode in held})
     arrivals = sorted({mode.job.arrival for mode in held})

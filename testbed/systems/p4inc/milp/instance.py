@@ -1,8 +1,8 @@
-"""An instance in whole slots: each job's modes, how long each takes at least, and when it must
-be over for a given CT-BTI.
+"""An instance in whole slots: each job's modes, the least time of each, and its latest end for a given
+CT-BTI.
 
-A CT-BTI here is max t_j less the start of the first slot with an arrival: equation (1), with the clock set to
-that arrival.
+CT-BTI here is max t_j minus the start of the first slot with an arrival: equation (1), with the clock
+starting at that arrival.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from testbed.scheduling import form
 from testbed.scheduling.model import Job, Limits, Load, Pair, load
 
 ROUNDING = 1e-9
-"""A volume is done when less than this part of it is left (equation 10, D = 0)."""
+"""A volume is complete when less than this share of it is left (equation 10, D = 0)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """A job run with INC in a unit or without. `limit_gbps` is the largest rate that can help, `slots` the
-    least time that it takes.
+    """A job, run with INC in a unit or without. `limit_gbps` is the largest useful rate, `slots` the least
+    number of slots.
     """
 
     index: int
@@ -34,7 +34,7 @@ class Mode:
 
     @property
     def fixed(self) -> bool:
-        """INC that takes no link: at its full rate, it takes just `slots`."""
+        """Return whether the mode has INC and no links: at its full rate, it takes exactly `slots`."""
         return self.load.inc is not None and not self.load.links
 
 
@@ -47,29 +47,29 @@ class Instance:
 
     @property
     def first(self) -> int:
-        """The slot that CT-BTI is counted from."""
+        """The slot from which CT-BTI is counted."""
         return min(job.arrival for job in self.jobs)
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """Those that a job could use."""
+        """The pairs of units that a job could use."""
         return tuple(sorted({p for modes in self.modes for mode in modes for p, _ in mode.load.links}))
 
     def end(self, mode: Mode, ct_bti_s: float) -> int:
-        """The slot before which it must be over, so that t_j is not later than `ct_bti_s` from the first
+        """Return the slot by which a mode must have ended, so that t_j is within `ct_bti_s` of the first
         arrival.
         """
         return self.first + math.floor((ct_bti_s - mode.load.update_s) / self.limits.slot_s + 1e-6)
 
     def possible(self, ct_bti_s: float) -> tuple[tuple[Mode, ...], ...]:
-        """The modes in which each job can be over in time, were it alone."""
+        """Return each job's modes that can end in time if the job runs alone."""
         return tuple(
             tuple(mode for mode in modes if self.end(mode, ct_bti_s) - mode.job.arrival >= mode.slots)
             for modes in self.modes
         )
 
     def candidates(self, low_s: float, high_s: float) -> list[float]:
-        """The values that CT-BTI can have in low_s..high_s: whole slots, and whole slots and an update
+        """Return the possible values of CT-BTI in low_s..high_s: whole slots, and whole slots plus an update
         time.
         """
         slot_s = self.limits.slot_s
@@ -86,7 +86,7 @@ class Instance:
 
     @property
     def alone_s(self) -> float:
-        """No CT-BTI is shorter: every job alone, in its fastest mode."""
+        """A lower bound of CT-BTI: every job alone, in its fastest mode."""
         slot_s = self.limits.slot_s
         return max(
             min((mode.job.arrival - self.first + mode.slots) * slot_s + mode.load.update_s for mode in modes)
@@ -94,7 +94,7 @@ class Instance:
         )
 
     def within(self, horizon: int) -> None:
-        """Raises RequestError for a job that could not be over in slots 0 to `horizon` - 1 even alone."""
+        """Raise RequestError for a job that could not end in slots 0 to `horizon` - 1 even alone."""
         for job, modes in zip(self.jobs, self.modes, strict=True):
             least = min(mode.slots for mode in modes)
             if job.arrival + least > horizon:
@@ -105,7 +105,7 @@ class Instance:
 
 
 def prepare(limits: Limits, jobs: Sequence[Job], ports: Mapping[Pair, int]) -> Instance:
-    """Raises RequestError for what no schedule can be made of."""
+    """Prepare an instance. Raises RequestError for one that has no schedule."""
     if not jobs:
         raise RequestError("no jobs to schedule: at least one is needed")
     form.require(limits, jobs, ports, "to be scheduled")
@@ -127,7 +127,7 @@ def prepare(limits: Limits, jobs: Sequence[Job], ports: Mapping[Pair, int]) -> I
 
 def _modes(limits: Limits, job: Job, counter: itertools.count[int]) -> list[Mode]:
     modes = []
-    # sent in one slot, set-up and all
+    # the rate that sends the job in one slot, set-up time included
     useful = job.gigabits / (limits.slot_s - limits.reconfiguration_s)
     for inc in (*job.inc_units(limits), None):
         taken = load(limits, job, inc)

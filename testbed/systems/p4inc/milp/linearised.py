@@ -1,8 +1,8 @@
 """Appendix A of P4INC-AOI: products and extremes as rows of a program, equations (12) to (15). Knows no
 scheduling.
 
-Each takes linear expressions and gives the column of the result; `big` is M, which no absolute value in them
-may reach.
+Each function takes linear expressions and returns the column of the result. `big` is M, which must exceed
+every absolute value in them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ZERO = Linear()
 
 
 def at_least(program: LinearProgram, left: Linear, right: Linear) -> None:
-    """left >= right."""
+    """Add left >= right."""
     difference = left - right
     program.row(difference.factors.items(), low=-difference.constant)
 
@@ -59,7 +59,7 @@ def equal(program: LinearProgram, left: Linear, right: Linear) -> None:
 
 
 def both(program: LinearProgram, a: Linear, b: Linear) -> Linear:
-    """(12): a and b, both 0 or 1. That the product is not below 0 is left to its being Boolean."""
+    """Add (12): a and b, both 0 or 1. The result is Boolean, so it needs no row for >= 0."""
     z = Linear.of(program.flag())
     at_least(program, a, z)
     at_least(program, b, z)
@@ -68,7 +68,7 @@ def both(program: LinearProgram, a: Linear, b: Linear) -> Linear:
 
 
 def product(program: LinearProgram, a: Linear, b: Linear, big: float) -> Linear:
-    """(13): a of 0 or 1 times a real b."""
+    """Add (13): a, 0 or 1, times a real b."""
     z = Linear.of(program.real(-math.inf))
     at_least(program, z, a * -big)
     at_least(program, a * big, z)
@@ -78,7 +78,7 @@ def product(program: LinearProgram, a: Linear, b: Linear, big: float) -> Linear:
 
 
 def maximum(program: LinearProgram, a: Linear, b: Linear, big: float) -> Linear:
-    """(14)."""
+    """Add (14)."""
     z, u, v = Linear.of(program.real(-math.inf)), Linear.of(program.flag()), Linear.of(program.flag())
     at_least(program, z, a)
     at_least(program, z, b)
@@ -89,8 +89,8 @@ def maximum(program: LinearProgram, a: Linear, b: Linear, big: float) -> Linear:
 
 
 def minimum(program: LinearProgram, a: Linear, b: Linear, big: float, *, printed: bool = False) -> Linear:
-    """(15), with M taken away where it is printed as added: `printed` has a solution only if a = b. No
-    equation of the model needs it.
+    """Add (15), with M subtracted where it is printed as added: with `printed`, a solution exists only if a =
+    b. No equation of the model needs it.
     """
     z, u, v = Linear.of(program.real(-math.inf)), Linear.of(program.flag()), Linear.of(program.flag())
     sign = 1.0 if printed else -1.0

@@ -1,9 +1,9 @@
 """The MILP of P4INC-AOI, equations (1) to (11), letter by letter, with the linearisations of its appendix.
 For a few jobs and slots.
 
-Each correction has a name; docs/p4inc-aoi.md says what is printed and why it cannot be meant. With none of
-them this is the printed model, with all of them it has the optimum of `strong`. Columns that an equation
-makes 0 (streams to a unit without the PS) are left out.
+Each correction has a name; docs/p4inc-aoi.md quotes the printed text and says why it cannot be meant. Without
+corrections this is the printed model; with all of them it has the optimum of `strong`. Columns that an
+equation makes 0 (streams to a unit without the PS) are left out.
 """
 
 from __future__ import annotations
@@ -34,16 +34,15 @@ CORRECTIONS = {
 }
 ALL = frozenset(CORRECTIONS)
 SMALL = 1e-3
-"""m, of the rate that moves a job's volume in a slot. It is among the notations, and in no equation: (11) is
-where it is missed."""
+"""m, relative to the rate that sends a job's volume in one slot. The paper lists it among the notations and
+uses it in no equation; (11) lacks it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """`objective_s` is max t_j from time 0, as the equations that were used count it; `schedule` is there
-    with all corrections.
-
-    `size` is columns and rows.
+    """The result. `objective_s` is max t_j from time 0, as the equations used count it; `schedule` is set
+    only with all corrections. `size`: columns and rows.
     """
 
     answer: Answer
@@ -54,7 +53,7 @@ class Literal:
 
 
 def solve(instance: Instance, last: int, time_limit_s: float, corrections: Set[str] = ALL) -> Literal:
-    """`last` is T. Raises RequestError for a correction that is not among CORRECTIONS."""
+    """Solve the model; `last` is T. Raises RequestError for a correction that is not in CORRECTIONS."""
     unknown = set(corrections) - ALL
     if unknown:
         raise RequestError(f"correction {min(unknown)!r}: accepted are {', '.join(CORRECTIONS)}")
@@ -112,7 +111,7 @@ class _Model:
         return [unit for unit, _ in job.workers]
 
     def _inc_and_slots(self, job: Job) -> None:
-        """(2), and x by the durations of (11)."""
+        """Add (2), and x by the durations of (11)."""
         limits, program = self.instance.limits, self.program
         for unit in self._units(job):
             self.inc[job.id, unit] = self._flag() if unit in job.inc_units(limits) else ZERO
@@ -129,7 +128,7 @@ class _Model:
             self.used[job.id, slot] = sum(its, ZERO)
 
     def _places(self) -> None:
-        """(3)."""
+        """Add (3)."""
         for unit, most in enumerate(self.instance.limits.inc):
             for slot in range(self.last + 1):
                 held = [
@@ -140,7 +139,7 @@ class _Model:
                 at_least(self.program, ZERO + most, sum(held, ZERO))
 
     def _flows(self, job: Job) -> None:
-        """(4). B_j x and B_j x k are products by (13)."""
+        """Add (4). B_j x and B_j x k are products by (13)."""
         limits, here = self.instance.limits, int(job.is_local)
         for slot in range(self.last + 1):
             bandwidth = Linear.of(self.program.real(0.0, self.big))
@@ -170,7 +169,7 @@ class _Model:
                     at_least(self.program, ZERO + most, into_ps)
 
     def _circuits(self) -> None:
-        """(6), first and third line, and (7)."""
+        """Add (6), first and third line, and (7)."""
         limits, program = self.instance.limits, self.program
         pairs = [(a, b) for a in limits.units for b in limits.units if a < b]
         for slot in range(self.last + 1):
@@ -191,7 +190,7 @@ class _Model:
                 at_least(program, grows * self.big, change + (0.0 if "increase" in self.read else 1.0))
 
     def _capacities(self, slot: int) -> None:
-        """(5), where B_uv has the factor x already, and (6), second line."""
+        """Add (5), where B_uv already has the factor x, and (6), second line."""
         limits, program = self.instance.limits, self.program
         between: dict[Pair, Linear] = {}
         switched = dict.fromkeys(limits.units, ZERO)
@@ -217,7 +216,7 @@ class _Model:
                 at_least(program, ZERO + limits.switch_gbps[unit], gbps)
 
     def _volumes(self, job: Job) -> None:
-        """(8) to (10), for each pair, or once for the job."""
+        """Add (8) to (10), for each pair, or once for the job."""
         if "one-rate" in self.read:
             rates = [self.rate[job.id, slot] for slot in range(self.last + 1)]
             lit = [self._any_grows(job, slot) for slot in range(self.last + 1)]
@@ -235,7 +234,7 @@ class _Model:
                 lit = [ZERO] * (self.last + 1)
             self._volume(factor * job.gigabits, flows, lit)
             if "local" in self.read and here:
-                # INC of a local job: its workers' streams, which go no further than the switch
+                # INC of a local job: its workers' streams end at the switch
                 inside = [
                     product(self.program, k, self.rate[job.id, slot] * count, self.big) if k.factors else ZERO
                     for slot in range(self.last + 1)
@@ -254,7 +253,7 @@ class _Model:
         return lit
 
     def _volume(self, volume: Linear, rates: list[Linear], lit: list[Linear]) -> None:
-        """(9) and (10): what is left, slot after slot, and nothing at T."""
+        """Add (9) and (10): the volume left after each slot, and none at T."""
         limits, program = self.instance.limits, self.program
         left = volume
         for slot in range(self.last):
@@ -272,7 +271,9 @@ class _Model:
         equal(program, left, ZERO)
 
     def _end(self, job: Job) -> Linear:
-        """(11), second line; the sum over E under that over k is over units of its own."""
+        """Return t_j by (11), second line; the sum over k there is printed under E's, but is over its own
+        units.
+        """
         limits = self.instance.limits
         last = ZERO
         for slot in range(self.last + 1):

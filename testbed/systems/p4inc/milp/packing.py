@@ -1,10 +1,9 @@
-"""The jobs that can share one INC place of a switch: the sets that fit between their arrivals and a common
-end, one after the other.
+"""Find the sets of jobs that can share one INC place of a switch: those that fit one after the other between
+their arrivals and a common end.
 
 A place is held for whole slots, and a job with INC at its full rate holds it for a known number of them. So
-the places of a switch are machines, and jobs in the order of arrival are the best that a machine can do.
-Choosing from these sets is what makes the bound tight: it counts the slots at the end of a place that no
-other job fits into.
+the places of a switch are machines, and the order of arrival is the best order for a machine. Choosing among
+these sets makes the bound tight: it counts the slots at the end of a place that fit no other job.
 """
 
 from __future__ import annotations
@@ -13,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MOST_SETS = 6000
-"""Of one switch. Beyond it the sets are left out, and the time that places have, altogether, is what
-limits."""
+"""The most sets of one switch. Beyond it sets are not used, and only the total time of the places
+is limited.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A job that would hold a place: from `arrival` on, for `slots`."""
+    """A job that would hold a place for `slots` slots, from `arrival` on."""
 
     key: int
     arrival: int
@@ -27,7 +27,7 @@ class Stay:
 
 
 def fits(tasks: Sequence[Stay], end: int) -> bool:
-    """Return whether one place has room for all of them; they come in the order of arrival."""
+    """Return whether one place has room for all tasks, which are given in the order of arrival."""
     free = 0
     for task in tasks:
         free = max(free, task.arrival) + task.slots
@@ -37,7 +37,7 @@ def fits(tasks: Sequence[Stay], end: int) -> bool:
 
 
 def starts(tasks: Sequence[Stay]) -> dict[int, int]:
-    """The first slot of each, one after the other."""
+    """Return the first slot of each task, one after the other in the order of arrival."""
     free, begins = 0, {}
     for task in sorted(tasks, key=lambda task: (task.arrival, task.key)):
         begins[task.key] = max(free, task.arrival)
@@ -46,8 +46,8 @@ def starts(tasks: Sequence[Stay]) -> dict[int, int]:
 
 
 def largest_sets(tasks: Sequence[Stay], end: int, most: int = MOST_SETS) -> list[tuple[int, ...]] | None:
-    """The sets of keys that fit one place and into which no other task fits; None if there are more than
-    `most` to look at.
+    """Return the maximal sets of keys that fit one place; None if there are more than `most`, or if the
+    search takes more than 40 times as many steps.
     """
     ordered = sorted((task for task in tasks if fits([task], end)), key=lambda task: (task.arrival, task.key))
     largest: list[tuple[int, ...]] = []
@@ -77,8 +77,8 @@ def _is_largest(ordered: Sequence[Stay], picked: Sequence[int], end: int) -> boo
 
 
 def held_at_least(arrival: int, slots: int, end: int, low: int, high: int) -> int:
-    """The slots in low..high (high excluded) that a task between its arrival and `end` cannot avoid, wherever
-    it starts.
+    """Count the slots of low..high (high excluded) that a task between its arrival and `end` must hold,
+    wherever it starts.
     """
     early = min(high, arrival + slots) - max(low, arrival)
     late = min(high, end) - max(low, end - slots)

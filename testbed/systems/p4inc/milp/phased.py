@@ -1,9 +1,9 @@
-"""Schedules whose circuits change at most at a few slots (phases), and whose INC jobs run at their full rate:
-fewer choices than the whole model has, so that solutions are found early. Every solution is a schedule; that
-there is none proves nothing.
+"""Search for schedules whose circuits change in a few slots (phases) only and whose INC jobs run at full
+rate. There are fewer choices than in the whole model, so solutions are found early. Every solution is a
+schedule; having none proves nothing.
 
-In a span between arrivals, ends and phases the rate of a job is constant, so that equation (10) takes effect
-in the first slot of a phase alone, with one alpha for each pair and phase.
+Between arrivals, ends and phases a job's rate is constant. So equation (10) applies in the first slot of a
+phase only, with one alpha per pair and phase.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from testbed.systems.p4inc.milp.played import early, played
 from testbed.systems.p4inc.milp.relaxed import binding_switches
 
 LEAST = 1e-4
-"""Of a job's largest rate: what it has at least once it runs, since a transfer does not stop (section
-IV-B)."""
+"""A running job's least rate, relative to its largest, since a transfer does not pause (section IV-B)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phased:
-    """A program and where its answer stands: `rates` (first slot, slot after the last, column) by mode,
+    """A program and the columns of its solution: `rates` (first slot, slot after the last, column) by mode,
     `ports` by phase and pair.
     """
 
@@ -46,8 +45,9 @@ def phased(
     fewest: bool = False,
     modes: Set[int] | None = None,
 ) -> Phased | None:
-    """`phases` are the slots at which circuits may change. `kept` leaves the initial ones for good; `fewest`
-    asks for the fewest circuits to be set up; `modes` are the indices of those that are left to choose from.
+    """Build the program; None if a job has no possible mode. `phases` are the slots in which circuits may
+    change. `kept` fixes the initial circuits; `fewest` minimises the circuits set up; `modes` restricts the
+    choice to modes of these indices.
     """
     possible = instance.possible(ct_bti_s)
     simple = [[mode for mode in each if mode.fixed or mode.load.inc is None] for each in possible]
@@ -74,7 +74,7 @@ def phased(
 def _circuits(
     program: LinearProgram, instance: Instance, phases: Sequence[int], kept: bool, fewest: bool
 ) -> list[dict[Pair, int]]:
-    """Equation (6): whole ports in each phase, and what is set up at its start."""
+    """Add equation (6): whole ports in each phase, and the circuits set up at its start."""
     limits, before = instance.limits, None
     ports: list[dict[Pair, int]] = []
     every = sorted(set(instance.pairs) | set(instance.ports))
@@ -102,8 +102,8 @@ def _circuits(
 def _grown(
     program: LinearProgram, instance: Instance, phases: Sequence[int], ports: Sequence[Mapping[Pair, int]]
 ) -> dict[tuple[Pair, int], int]:
-    """Equation (7): alpha by pair and first slot of a phase; none where the first phase can be set up before
-    any job comes.
+    """Add equation (7): alpha by pair and first slot of a phase; none where the first phase can be set up
+    before any job arrives.
     """
     alphas: dict[tuple[Pair, int], int] = {}
     for number, (slot, now) in enumerate(zip(phases, ports, strict=True)):
@@ -129,7 +129,7 @@ def _rates(
     phases: Sequence[int],
     alphas: Mapping[tuple[Pair, int], int],
 ) -> list[tuple[int, int, int]]:
-    """Equation (10) for a job: its rates move its volume, if it runs in this mode."""
+    """Add equation (10) for a job: its rates send its volume, if it runs in this mode."""
     limits, use = instance.limits, choice.uses[mode.index]
     end = instance.end(mode, choice.ct_bti_s)
     rated, sent = [], []
@@ -157,8 +157,8 @@ def _rates(
 
 
 def _active(program: LinearProgram, use: int, phases: Sequence[int]) -> dict[int, int]:
-    """Return, by first slot, the columns that say in which phases a job runs: in one after the other, so that
-    it starts once.
+    """Add columns for the phases in which a job runs, and return them by first slot. Rows make the phases
+    contiguous, so that the job starts once.
     """
     if not phases:
         return {0: use}
@@ -182,8 +182,8 @@ def _capacities(
     phases: Sequence[int],
     ports: Sequence[Mapping[Pair, int]],
 ) -> None:
-    """Equations (5) and (6) in each span. Where a switch could be full, its INC places are counted as if all
-    ran at once.
+    """Add equations (5) and (6) for each span. Where a switch could be full, all its INC places count as
+    running at once.
     """
     limits = instance.limits
     binding = binding_switches(instance, choice.modes)
@@ -210,7 +210,7 @@ def _capacities(
 
 
 def _gbps(instance: Instance, choice: ModeChoice, indices: Sequence[int]) -> float:
-    """The most that jobs that follow each other in an INC place take of its switch."""
+    """Return the most that jobs that follow each other in an INC place take of its switch."""
     modes = [mode for mode in choice.modes if mode.index in indices]
     return max(
         mode.limit_gbps * (0 if mode.load.inc is None else dict(mode.load.switches).get(mode.load.inc, 0))
@@ -219,7 +219,7 @@ def _gbps(instance: Instance, choice: ModeChoice, indices: Sequence[int]) -> flo
 
 
 def schedule(instance: Instance, model: Phased, values: Sequence[float]) -> Schedule:
-    """Return the schedule that the answer stands for, slot by slot."""
+    """Convert a solution to a schedule, slot by slot."""
     chosen = model.choice.chosen(values)
     slots = max(instance.end(mode, model.choice.ct_bti_s) for mode in chosen.values())
     rates: dict[int, dict[int, float]] = {}

@@ -1,5 +1,5 @@
-"""A schedule from a solver's rates: run slot by slot, so that what the solver's tolerance left is sent, and
-jobs end when they are done.
+"""Convert a solver's rates to a schedule: run it slot by slot, so that volume that the solver's tolerance
+left is sent, and jobs end when complete.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from testbed.scheduling.model import Decision, Pair, Schedule, lost_gigabits
 from testbed.systems.p4inc.milp.instance import ROUNDING, Instance, Mode
 
 LEAST = 1e-8
-"""Of a job's largest rate, for a slot in which it runs and the solver gave it nothing."""
+"""The rate, relative to a job's largest, in a slot in which it runs and the solver gave it none."""
 
 
 def early(instance: Instance, lit: Mapping[Pair, int]) -> list[Mapping[Pair, int]]:
-    """The circuits of the slots before the first arrival, by the end of which those are set up that are `lit`
-    with it.
-    """
+    """Return the circuits of the slots before the first arrival; in the last of these, `lit` is set up."""
     return [*[instance.ports] * (instance.first - 1), lit] if instance.first else []
 
 
@@ -27,8 +25,8 @@ def played(
     rates: Mapping[int, Mapping[int, float]],
     ports: Sequence[Mapping[Pair, int]],
 ) -> Schedule:
-    """`rates` by job and slot, `ports` by slot. A job runs from its first slot to its last; in the last one
-    it sends all that is left.
+    """Run `rates` (by job and slot) over `ports` (by slot). A job runs from its first to its last slot, in
+    which it sends all that is left.
     """
     limits = instance.limits
     left = {job.id: job.gigabits for job in instance.jobs}
@@ -59,9 +57,7 @@ def played(
 
 
 def one_by_one(instance: Instance) -> Schedule:
-    """Each job alone, in its fastest mode, in the order of arrival: there always is a
-    schedule.
-    """
+    """Schedule each job alone, in its fastest mode, in the order of arrival; this schedule always exists."""
     limits, free = instance.limits, 0
     chosen: dict[int, Mode] = {}
     rates: dict[int, dict[int, float]] = {}
@@ -71,7 +67,9 @@ def one_by_one(instance: Instance) -> Schedule:
         job, links = mode.job, mode.load.links
         chosen[job.id] = mode
         began = max(free, job.arrival)
-        free = began + mode.slots + (1 if links else 0)  # for what is lost while its circuits are set up
+        free = (
+            began + mode.slots + (1 if links else 0)
+        )  # one more slot, for volume lost while circuits are set up
         rates[job.id] = dict.fromkeys(range(began, free), mode.limit_gbps)
         lit = {
             p: math.ceil(streams * mode.limit_gbps / limits.circuit_gbps(p) - 1e-9) for p, streams in links
@@ -81,7 +79,7 @@ def one_by_one(instance: Instance) -> Schedule:
 
 
 def ct_bti_s(instance: Instance, schedule: Schedule) -> float:
-    """max t_j less the start of the first slot with an arrival."""
+    """Compute max t_j minus the start of the first slot with an arrival."""
     ended: dict[int, tuple[int, int | None]] = {}
     for slot, decision in enumerate(schedule.decisions):
         for id_ in decision.rates:

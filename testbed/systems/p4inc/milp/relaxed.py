@@ -1,9 +1,10 @@
-"""A lower bound on CT-BTI: what no schedule can do in a given time. Owns the relaxation; makes no schedules.
+"""A lower bound on CT-BTI: prove that no schedule of a given time exists. Owns the relaxation; makes no
+schedules.
 
-It keeps each job's one mode, its largest rate, arrival and end, and the whole slots of INC places. It lets go
-of whole ports (a circuit may be lit for a part of the time), of epsilon, and of when rates change: time is
-cut only where a job arrives or must be over, and within such a span only the volume counts. Every schedule
-gives a solution, so that where there is none, there is no schedule.
+It keeps each job's single mode, largest rate, arrival and end, and the whole slots of INC places. It drops
+whole ports (a circuit may be lit for part of the time), epsilon, and the times of rate changes: time is cut
+only where a job arrives or must have ended, and within such a span only the volume counts. Every schedule is
+a solution, so without a solution there is no schedule.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from testbed.systems.p4inc.milp.instance import ROUNDING, Instance, Mode
 def relaxation(
     instance: Instance, ct_bti_s: float, *, whole_ports: bool = False
 ) -> tuple[LinearProgram, ModeChoice] | None:
-    """A program without a solution if there is no schedule of `ct_bti_s`; None if a job cannot be over in
+    """Build a program that has no solution if there is no schedule of `ct_bti_s`; None if a job cannot end in
     time even alone.
 
-    With `whole_ports` the ports of a pair, summed over the slots of a span, are a whole number, as they are
-    in every schedule.
+    With `whole_ports`, a pair's ports, summed over the slots of a span, are a whole number, as in every
+    schedule.
     """
     modes = instance.possible(ct_bti_s)
     if not all(modes):
@@ -68,7 +69,7 @@ def relaxation(
             _whole(program, instance, between, high - low)
         else:
             for unit in limits.units:
-                # equation (6), in ports of the slowest rate: a circuit between faster ones takes less of them
+                # equation (6), in ports of the slowest rate: a circuit between faster ones counts for fewer
                 through = [
                     (column, streams * limits.port_gbps / limits.circuit_gbps(p))
                     for p, terms in between.items()
@@ -88,7 +89,7 @@ def _whole(
     between: Mapping[Pair, Sequence[tuple[int, float]]],
     slots: int,
 ) -> None:
-    """Equation (6), in ports times slots."""
+    """Add equation (6), in ports times slots."""
     limits = instance.limits
     lit = {p: program.whole(0, slots * min(limits.ports[p[0]], limits.ports[p[1]])) for p in between}
     for p, terms in between.items():
@@ -100,8 +101,8 @@ def _whole(
 
 
 def binding_switches(instance: Instance, modes: Sequence[Mode]) -> set[UnitIndex]:
-    """The units whose B_PDP could be reached at all: full INC places, full ports, and what else stays in the
-    unit.
+    """Return the units that could reach B_PDP at all: full INC places, full ports, and other traffic within
+    the unit.
     """
     limits, binding = instance.limits, set()
     for unit in limits.units:

@@ -1,9 +1,9 @@
-"""The whole model for one CT-BTI, slot by slot: a solution is a schedule, and where there is none there is no
+"""The whole model for one CT-BTI, slot by slot: a solution is a schedule, and without a solution there is no
 schedule.
 
-Against the paper's form: rates are of workers and modes, not of pairs; a job has a start in place of a set of
-durations; the slots beyond a job's end are not there; and the products of equation (10) are one row each,
-with the largest rate for M.
+Differences from the paper's form: rates are of workers and modes, not of pairs; a job has a start instead of
+a set of durations; slots after a job's end are left out; and each product of equation (10) is one row, with
+the largest rate for M.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from testbed.systems.p4inc.milp.relaxed import binding_switches
 
 @dataclass(slots=True)
 class Slots:
-    """Columns: `starts`, `runs` and `rates` by mode and slot, `ports` and `grows` by pair and slot. `tight`
-    modes run at full rate.
+    """Columns: `starts`, `runs` and `rates` by mode and slot, `ports` and `grows` by pair and slot. Modes in
+    `tight` run at full rate.
     """
 
     instance: Instance
@@ -40,8 +40,8 @@ class Slots:
         return range(mode.job.arrival, self.instance.end(mode, self.ct_bti_s))
 
     def running(self, mode: Mode, slot: int) -> list[tuple[int, float]]:
-        """A sum that is 1 if it runs in the slot: for a job of known length, that it has started less than
-        that ago.
+        """Return a sum that is 1 if the mode runs in the slot; for a job of known length, that it started
+        less than this length ago.
         """
         if mode.index in self.tight:
             began = range(slot - mode.slots + 1, slot + 1)
@@ -50,8 +50,8 @@ class Slots:
 
 
 def slots(instance: Instance, ct_bti_s: float, *, fewest: bool = False) -> Slots | None:
-    """None if a job cannot be over in time even alone. `fewest` asks for the fewest circuits to be set up,
-    over all slots.
+    """Build the model; None if a job cannot end in time even alone. `fewest` minimises the circuits that are
+    set up over all slots.
     """
     modes = instance.possible(ct_bti_s)
     if not all(modes):
@@ -75,7 +75,7 @@ def slots(instance: Instance, ct_bti_s: float, *, fewest: bool = False) -> Slots
 
 
 def _circuits(model: Slots, horizon: int) -> None:
-    """Equations (6) and (7). In a slot before the first arrival circuits change at no one's cost."""
+    """Add equations (6) and (7). In slots before the first arrival circuits change without cost."""
     program, limits, first = model.program, model.instance.limits, model.instance.first
     for p in model.instance.pairs:
         most = min(limits.ports[p[0]], limits.ports[p[1]])
@@ -95,8 +95,8 @@ def _circuits(model: Slots, horizon: int) -> None:
 
 
 def _set_up(model: Slots) -> None:
-    """Add the columns that are minimised: in each slot and between each two units, by how much circuits grow,
-    over those lit before in the first.
+    """Add the minimised columns: by how much the circuits between each two units grow in each slot; in the
+    first, over the initial circuits.
     """
     program, first = model.program, model.instance.first
     for (p, slot), now in list(model.ports.items()):
@@ -108,7 +108,7 @@ def _set_up(model: Slots) -> None:
 
 
 def _runs(model: Slots, mode: Mode) -> None:
-    """Each job starts once, and then runs on: the set of durations of section IV-B."""
+    """Let each job start once and then run without a pause: the set of durations of section IV-B."""
     program, use, span = model.program, model.choice.uses[mode.index], model.span(mode)
     for slot in span:
         if slot + mode.slots <= span.stop:
@@ -126,7 +126,7 @@ def _runs(model: Slots, mode: Mode) -> None:
 
 
 def _rates(model: Slots, mode: Mode) -> None:
-    """Equations (9) and (10) for a job in a mode."""
+    """Add equations (9) and (10) for a job in a mode."""
     program, limits = model.program, model.instance.limits
     use, most, late_s = model.choice.uses[mode.index], mode.limit_gbps, limits.reconfiguration_s
     sent = []
@@ -146,7 +146,7 @@ def _rates(model: Slots, mode: Mode) -> None:
 
 
 def _capacities(model: Slots, slot: int, binding: set[UnitIndex]) -> None:
-    """Equations (3), (5) and (6). A job that runs has a rate, so that its links have a port."""
+    """Add equations (3), (5) and (6). A running job has a rate, so each of its links has a port."""
     program, limits = model.program, model.instance.limits
     here = [mode for mode in model.choice.modes if slot in model.span(mode)]
     between: dict[Pair, list[tuple[int, float]]] = {}
@@ -174,7 +174,7 @@ def _capacities(model: Slots, slot: int, binding: set[UnitIndex]) -> None:
 
 
 def schedule(model: Slots, values: Sequence[float]) -> Schedule:
-    """Return the schedule that the answer stands for, slot by slot."""
+    """Convert a solution to a schedule, slot by slot."""
     instance = model.instance
     chosen = model.choice.chosen(values)
     rates: dict[int, dict[int, float]] = {}

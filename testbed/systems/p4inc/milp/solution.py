@@ -1,4 +1,4 @@
-"""The answer of a solve, and the time that it may take. Knows no model."""
+"""The result of a solve, and its time budget. Knows no model."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from testbed.linear_programs.linear import Answer
 from testbed.scheduling.model import Schedule
 
 LATE = 0.03
-"""Of the limit, kept back: HiGHS is up to 2 s in 60 late to look at its clock."""
+"""The share of the time limit that is held back: HiGHS checks its clock up to 2 s late in 60."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A step of the search: how often the solver was asked, for how long, and the size of the largest
-    program.
-    """
+    """A step of the search: its seconds, the number of solver calls, and the size of the largest program."""
 
     name: str
     seconds: float
@@ -29,13 +27,12 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """`status` is "optimal" (within the gap that was asked for), "feasible" (a schedule with a wider gap) or
-    "unsolved".
+    """The result of the search. `status` is "optimal" (within the requested gap), "feasible" (a schedule with
+    a wider gap) or "unsolved".
 
-    `ct_bti_s` is max t_j of the schedule less the start of the first slot with an arrival, and infinite
-    without a schedule; `bound_s` is proven: no schedule has less. `gap` is (ct_bti_s - bound_s) / ct_bti_s.
-    Where the fewest circuits were asked for, `connections_bound` is proven: no schedule of this CT-BTI sets
-    up fewer.
+    `ct_bti_s` is max t_j of the schedule minus the start of the first slot with an arrival; infinite without
+    a schedule. `bound_s` is proven: no schedule has less. `gap` is (ct_bti_s - bound_s) / ct_bti_s. If the
+    fewest circuits were requested, `connections_bound` is proven: no schedule of this CT-BTI sets up fewer.
     """
 
     schedule: Schedule | None
@@ -50,8 +47,8 @@ class Solution:
 
 @dataclass(slots=True)
 class Budget:
-    """Time as `clock` gives it; without one, the time that the solver says that it took, which leaves out the
-    making of programs.
+    """The time limit, measured by `clock`; without one, by the time that the solver reports, which excludes
+    building programs.
     """
 
     limit_s: float
@@ -74,7 +71,7 @@ class Budget:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Puts what is spent inside under `name`."""
+        """Count the time spent in the block under `name`."""
         outer, before = self.name, self.spent_s
         self.name = name
         self.tally.setdefault(name, [0.0] * 5)

@@ -1,9 +1,9 @@
-"""The search for the shortest CT-BTI: a bound from below, schedules from above, and the whole model for what
-is between.
+"""Search for the shortest CT-BTI: a bound from below, schedules from above, and the whole model for the
+values between.
 
-CT-BTI has few values: whole slots, and whole slots and an update time. For each, the ends of all jobs are
-known, which makes every program one of whether, not of how long; and both what is impossible and what is
-possible are found by bisection.
+CT-BTI has few values: whole slots, and whole slots plus an update time. Each value determines the latest ends
+of all jobs, so each program only asks whether a schedule exists, not how long it is. Bisection finds the
+largest impossible and the smallest possible value.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from testbed.systems.p4inc.milp.relaxed import relaxation
 from testbed.systems.p4inc.milp.solution import Budget
 
 PATIENCE, PATIENCE_S = 0.06, 1.0
-"""The part of the time limit, and the least, that one search for a schedule with phases may take."""
+"""The share of the time limit, and the least seconds, for one search for a schedule with phases."""
 FEWER = 0.2
-"""Of the time limit, for one search for fewer circuits."""
+"""The share of the time limit for one search for fewer circuits."""
 NODES = 400
-"""Of a search for a schedule with phases, which may go on for ever."""
+"""The most nodes of a search for a schedule with phases, which might otherwise never end."""
 MOST_COLUMNS = 60_000
-"""Of the whole model. Larger ones are not tried: HiGHS has not solved the root in minutes."""
+"""The most columns of the whole model. Larger models are not tried: HiGHS did not solve their root in
+minutes.
+"""
 
 
 @dataclass
@@ -44,7 +46,7 @@ class Search:
 
     @cached_property
     def plain(self) -> Schedule:
-        """No search needs to look for worse ones."""
+        """The schedule of one job at a time; no search needs to consider worse ones."""
         return one_by_one(self.instance)
 
     @property
@@ -53,7 +55,7 @@ class Search:
         return near or self.budget.left_s <= 0
 
     def take(self, schedule: Schedule) -> None:
-        """Keeps the better one."""
+        """Store a schedule if it is better."""
         value = ct_bti_s(self.instance, schedule)
         if value < self.high_s - 1e-9:
             self.schedule, self.high_s = schedule, value
@@ -78,10 +80,10 @@ class Search:
             with self.budget.stage("fewest circuits"):
                 self._fewest()
 
-    # -------------------------------------------------------------- from below
+    # -------------------------------------------------------------- lower bound
 
     def _raise_bound(self, relaxed: bool) -> None:
-        """Bisection: below the bound there is no solution, at it there may be."""
+        """Raise the bound by bisection: below it there is no solution, at it there may be."""
         candidates = self._candidates(self.low_s, self._far(self.low_s))
         low, high, step = 0, 0, 1
         while not self._possible(candidates[high], relaxed):
@@ -104,7 +106,7 @@ class Search:
                 return
 
     def _possible(self, value_s: float, relaxed: bool) -> bool:
-        """False only if it is proven that there is no schedule of that CT-BTI."""
+        """Return False only if it is proven that no schedule of that CT-BTI exists."""
         made = relaxation(self.instance, value_s)
         if made is None:
             return False
@@ -114,17 +116,17 @@ class Search:
         return self.instance.candidates(low_s, high_s)
 
     def _far(self, value_s: float) -> float:
-        """High enough above to hold a candidate more."""
+        """Return a value far enough above to include a further candidate."""
         return min(
             1.3 * value_s + 2 * self.instance.limits.slot_s,
             max(self.high_s, value_s + 2 * self.instance.limits.slot_s),
         )
 
-    # -------------------------------------------------------------- from above
+    # -------------------------------------------------------------- schedules
 
     def _lower_schedule(self, attempt: Callable[[float], Schedule | None]) -> None:
-        """Search at the bound; without any schedule yet, from there upwards in growing steps; then by
-        bisection down.
+        """Search for a schedule at the bound; if none is known yet, upwards from there in growing steps; then
+        by bisection downwards.
         """
         failed, step_s = self.low_s, 0.0
         most_s = min(self.high_s, ct_bti_s(self.instance, self.plain))
@@ -156,12 +158,12 @@ class Search:
                 self.take(candidate)
 
     def _try_one_phase(self, value_s: float) -> Schedule | None:
-        """Try the initial circuits, and others from the first slot on."""
+        """Try the initial circuits, then circuits that change in the first slot only."""
         first = [self.instance.first]
         return self._phased(value_s, first, kept=True) or self._phased(value_s, first)
 
     def _try_phases(self, value_s: float) -> Schedule | None:
-        """Try modes as the relaxation has them, and more and more changes of circuits."""
+        """Try the modes that the relaxation chooses, with more and more changes of circuits."""
         made = relaxation(self.instance, value_s, whole_ports=True)
         if made is None:
             return None
@@ -197,7 +199,7 @@ class Search:
         return list(range(self.instance.first, self._last(value_s), max(1, self._last(value_s) // 8)))
 
     def _tight(self, value_s: float) -> list[int]:
-        """The arrivals of jobs that need links, those with the least time to spare first."""
+        """Return the arrivals of jobs that need links, least spare time first."""
         spare = []
         for modes in self.instance.possible(value_s):
             if all(mode.load.links for mode in modes):
@@ -208,8 +210,8 @@ class Search:
         return [arrival for _, _, arrival in sorted(spare)[:4]]
 
     def _phases(self, value_s: float, modes: Set[int]) -> list[int] | None:
-        """The few slots at which circuits have to change, were parts of ports allowed: ever smaller blocks
-        are left out.
+        """Find a small set of slots in which circuits have to change, if parts of ports were allowed: remove
+        ever smaller blocks of slots.
         """
         phases = list(range(self.instance.first, self._last(value_s) + 1))
 
@@ -248,10 +250,10 @@ class Search:
         answer = self._solve(model.program, any_solution=not fewest, nodes=NODES, patience_s=patience_s)
         return None if answer.values is None else phased.schedule(self.instance, model, answer.values)
 
-    # -------------------------------------------------------------- between
+    # -------------------------------------------------------------- between bound and schedule
 
     def _between(self) -> None:
-        """The whole model by bisection: each answer moves the bound or the schedule."""
+        """Solve the whole model by bisection; each answer moves the bound or the schedule."""
         while not self.done:
             between = [c for c in self._candidates(self.low_s, self.high_s) if c < self.high_s - 1e-9]
             if not between:
@@ -261,9 +263,7 @@ class Search:
             model = slots.slots(self.instance, middle)
             if model is not None and len(model.program.low) > MOST_COLUMNS:
                 return
-            patience_s = (
-                0.9 * self.budget.left_s
-            )  # the root of large programs looks at the clock seconds late
+            patience_s = 0.9 * self.budget.left_s  # large programs' root checks the clock seconds late
             answer = (
                 None
                 if model is None
@@ -276,12 +276,12 @@ class Search:
             else:
                 return
 
-    # -------------------------------------------------------------- circuits
+    # -------------------------------------------------------------- fewest circuits
 
     def _fewest(self) -> None:
-        """Find, of the schedules with this CT-BTI, the one that sets up the fewest circuits, as far as time
-        allows, and a bound of that number: first with one phase, then with the phases that the schedule has,
-        then by the whole model, over all slots and modes.
+        """Minimise the circuits set up among the schedules with this CT-BTI, as far as time allows, with a
+        bound: first with one phase, then with the phases of the current schedule, then by the whole model
+        over all slots and modes.
         """
         assert self.schedule is not None
         value_s, first = self.high_s, [self.instance.first]
@@ -324,7 +324,7 @@ class Search:
 
 
 def _changes(schedule: Schedule, first: int) -> list[int]:
-    """The slots in which a schedule sets circuits up, its first one included."""
+    """Return the slots in which a schedule sets circuits up, its first slot included."""
     changed, before = {first}, schedule.ports
     for slot, decision in enumerate(schedule.decisions):
         if slot > first and set_up(before, decision.ports):

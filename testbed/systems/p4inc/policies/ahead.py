@@ -1,4 +1,4 @@
-"""The end that a policy comes to with the jobs that are known, played from a state on. Pure."""
+"""Predict when a policy would finish the known jobs, by simulating it from a state on. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from testbed.scheduling.free_capacity import Loads
 from testbed.scheduling.model import Decision, State, lost_gigabits
 
 _LEFT = 1e-9
-"""The share of a job's volume that counts as nothing left."""
+"""The share of a job's volume below which it counts as complete."""
 
 
 def end_s(state: State, decide: Callable[[State], Decision], loads: Loads, at_most_s: float) -> float:
-    """Return when the last known job ends, seconds from the state's slot, updates included; infinity where
-    that is after `at_most_s`, or where jobs wait and none runs.
+    """Return when the last known job ends, in seconds from the state's slot, updates included; infinity if
+    that is after `at_most_s`, or if jobs wait and none runs.
 
-    A decision is held until the next job ends, so that a play asks for no more of them than there are jobs.
+    A decision is held until the next job ends, so that the simulation takes at most as many decisions as
+    there are jobs.
     """
     limits = state.limits
     jobs, lit = [replace(progress) for progress in state.jobs], state.ports
@@ -50,7 +51,7 @@ def end_s(state: State, decide: Callable[[State], Decision], loads: Loads, at_mo
 
 
 def is_uneven(state: State) -> bool:
-    """Return whether ports differ in rate among the units of the jobs here; other units do not count."""
+    """Return whether ports differ in rate among the units of the present jobs; other units do not count."""
     each_gbps = state.limits.unit_port_gbps
     if not each_gbps:
         return False

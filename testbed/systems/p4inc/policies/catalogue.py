@@ -1,4 +1,4 @@
-"""The paper's policies by name. Owns no policy."""
+"""Make the paper's policies by name. Owns no policy."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ TITLES = {
     "noinc-tw+": "noINC-TW+",
     "inc-tw+": "INC-TW+",
 }
-"""By name, the spelling of the paper's tables."""
+"""Titles by name, as in the paper's tables."""
 
 NAMES = tuple(TITLES)
 
 
 def make(name: str, seed: int = 0, steps: str | None = None) -> Policy:
-    """A policy of its own, to be used for one run. `seed` is for the policies that draw.
+    """Make a new policy object, for one run. `seed` seeds the policies that draw. RequestError lists the
+    policies.
 
-    `steps`, one of `model.STEPS`, says how many FCFS and TW give a job; without it TW gives those needed and
-    FCFS all.
+    `steps`, one of `model.STEPS`, says how many steps FCFS and TW give a job; by default TW gives the needed
+    ones and FCFS all.
     """
     inc = name.startswith("inc-")
     match name:

@@ -1,5 +1,5 @@
-"""The circuits that stay and those that are added, by what is lit and what traffic needs. Pure; no decision
-about jobs.
+"""Choose the circuits that stay and those that are added, from the lit circuits and the needed ones. Pure;
+decides nothing about jobs.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from testbed.scheduling.model import Pair
 
 
 def kept(lit: Mapping[Pair, int], needed: Mapping[Pair, int], ports: Sequence[int]) -> Mapping[Pair, int]:
-    """Return the circuits `needed`, and of the others that are `lit` as many as `ports` leave room for.
+    """Return the circuits `needed`, plus as many of the other `lit` ones as `ports` have room for.
 
-    Idle circuits are torn down only where a unit has too few ports, first those whose two ends both want one,
-    then those between the pairs with most idle circuits. `needed` must fit the ports by itself.
+    Idle circuits are torn down only where a unit has too few ports: first those both of whose ends lack a
+    port, then those between the pairs with most idle circuits. `needed` must fit the ports by itself.
     """
     more = {pair: count for pair, count in needed.items() if count > lit.get(pair, 0)}
     if not more:
@@ -46,8 +46,7 @@ def kept(lit: Mapping[Pair, int], needed: Mapping[Pair, int], ports: Sequence[in
             wanting = [over[unit] for unit in pair if over.get(unit, 0) > 0]
             if len(wanting) >= ends:
                 tear_down(pair, min([spare[pair] - torn[pair], *wanting]))
-    # what was torn down for one unit may have left another with a port that an earlier one need not have
-    # given up
+    # tearing down for one unit may free ports of another, so an earlier teardown may have become unnecessary
     for pair in idle:
         tear_down(pair, -max(0, min([torn[pair], *(-over[unit] for unit in pair if unit in over)])))
     now.update({pair: now[pair] - count for pair, count in torn.items() if count})

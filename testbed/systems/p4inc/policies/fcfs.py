@@ -1,4 +1,4 @@
-"""First come, first served: P4INC-AOI's benchmark (section VII-A), with INC and without. Pure."""
+"""First come, first served: P4INC-AOI's benchmark (section VII-A), with and without INC. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from testbed.systems.p4inc.policies import circuits
 
 
 class Fcfs:
-    """Jobs start one by one in the order of arrival, each with INC if there is a place, else with its PS, and
-    with the largest rate in steps of delta B that fits; it keeps that rate. The first job for which there is
-    not room for one step blocks those behind it.
+    """Jobs start one by one in the order of arrival, each with INC if there is a place, else with its PS.
+    Each gets the largest rate that fits, in steps of delta B, and keeps it. The first job without room for
+    one step blocks those behind it.
 
-    With `steps` NEEDED a job gets no more of them than finish it in its first slot; with ALL, all that fit.
+    With `steps` NEEDED a job gets no more steps than finish it in its first slot; with ALL, all that fit.
     """
 
     def __init__(self, *, inc: bool, steps: str = ALL) -> None:
@@ -57,13 +57,13 @@ class Fcfs:
         return self._loads.of(state.limits, job, unit)
 
     def _rate(self, state: State, waiting: Progress, load: Load, room: Room) -> float:
-        """The most whole steps that fit, up to the job's own limit, which need not be whole; 0 if not one
-        does.
+        """Return the largest whole number of steps that fits, up to the job's own limit, which need not be
+        whole; 0 if no step fits.
         """
         limits = state.limits
         most = load.limit_gbps
         if self._steps == NEEDED or most == math.inf:
-            # finishes the job in one slot, though circuits may come up epsilon late
+            # the rate that finishes the job in one slot, even if circuits are set up epsilon late
             lit_s = limits.slot_s - (limits.reconfiguration_s if load.links else 0.0)
             if lit_s > 0:
                 steps = max(1, math.ceil(waiting.remaining_gigabits / lit_s / limits.step_gbps - SLACK))

@@ -1,4 +1,4 @@
-"""The waiting jobs that get INC: P4INC-AOI, algorithm 2, lines 1 to 14. Pure."""
+"""Select the waiting jobs that get INC: P4INC-AOI, algorithm 2, lines 1 to 14. Pure."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from testbed.scheduling.free_capacity import Loads
 from testbed.scheduling.model import Job, Limits, Load, Progress, UnitIndex
 
 _LAST = 1e-6
-"""The weight of a job's volume beside that of inter-unit traffic: jobs that save none get the places that are
-left."""
+"""The weight of a job's volume relative to that of inter-unit traffic: jobs that save no traffic get the
+remaining places.
+"""
 
 
 def saved(without: Load, its: Load) -> int:
-    """Return how many streams of a job cross the AOI less with INC (`its`) than `without`."""
+    """Count how many streams fewer of a job cross the AOI with INC (`its`) than `without`."""
     return sum(count for _, count in without.links) - sum(count for _, count in its.links)
 
 
 def assign(
     limits: Limits, waiting: Sequence[Progress], places: Sequence[int], loads: Loads
 ) -> dict[int, UnitIndex]:
-    """The unit of each job that gets INC, from the `places` left by unit: in each round a matching of units
-    and jobs of the largest inter-unit traffic saved, in as many rounds as a unit has places.
+    """Return the unit of each job that gets INC, given the `places` left by unit: in each round a matching of
+    units and jobs that saves the most inter-unit traffic; as many rounds as a unit has places.
     """
     left = list(places)
     edges: list[tuple[UnitIndex, Job, float]] = []
@@ -41,7 +42,7 @@ def assign(
             if its.limit_gbps > 0 and weight > 0:
                 edges.append((unit, job, weight))
     chosen: dict[int, UnitIndex] = {}
-    # nothing is matched if what is left weighs nothing beside the rest
+    # an edge whose weight is negligible beside the others may stay unmatched
     while edges and (matched := _matched(edges)):
         for unit, job in matched:
             chosen[job.id] = unit
@@ -51,10 +52,9 @@ def assign(
 
 
 def _matched(edges: Sequence[tuple[UnitIndex, Job, float]]) -> list[tuple[UnitIndex, Job]]:
-    """The matching of the largest weight, not necessarily of the most edges.
+    """Find a matching of the largest weight, not necessarily of the most edges.
 
-    SciPy's is one in which every row is matched: so each unit has a column of its own beside those of the
-    jobs, of weight 0.
+    SciPy's matching uses every row, so each unit has an extra column of weight 0 beside those of the jobs.
     """
     row_of = {unit: row for row, unit in enumerate(dict.fromkeys(unit for unit, _, _ in edges))}
     column_of = {job_id: column for column, job_id in enumerate(dict.fromkeys(job.id for _, job, _ in edges))}
@@ -64,8 +64,8 @@ def _matched(edges: Sequence[tuple[UnitIndex, Job, float]]) -> list[tuple[UnitIn
     weights = np.fromiter((weight for _, _, weight in edges), np.float64, len(edges))
     own = np.arange(units, dtype=np.int32)
     entries = np.concatenate([weights, np.zeros(units)])
-    # an entry of 0 counts as no edge, and the same for all that every row must have one does not change which
-    # is best
+    # SciPy treats an entry of 0 as no edge; adding the same value to all entries does not change the best
+    # matching, since every row is matched
     entries += max(1.0, float(weights.max()))
     graph = csr_array(
         (entries, (np.concatenate([rows, own]), np.concatenate([columns, jobs + own]))),

@@ -1,4 +1,4 @@
-"""TW: the heuristic of P4INC-AOI, algorithms 1 and 2, with INC and without. Pure."""
+"""TW: the heuristic of P4INC-AOI, algorithms 1 and 2, with and without INC. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from testbed.systems.p4inc.policies import circuits, matching, windows
 
 @dataclass(slots=True)
 class Candidate:
-    """A job in a slot with the mode that it has, or would start with. `gbps` is what it has been given so
-    far, of `limit_gbps`.
+    """A job in a slot, with the mode that it has or would start with. `gbps` is its rate so far, of
+    `limit_gbps`.
     """
 
     progress: Progress
@@ -27,12 +27,12 @@ class Candidate:
 
 
 class TimeWindow:
-    """INC goes to the waiting jobs that save most inter-unit traffic; bandwidth in steps of delta B to the
-    job whose ICT would be longest, one virtual port after the other, that with the longest ideal window
-    first. No job's rate falls.
+    """INC goes to the waiting jobs that save most inter-unit traffic. Bandwidth goes in steps of delta B to
+    the job with the longest ICT, one virtual port after the other, longest ideal window first. No job's rate
+    falls.
 
     With `steps` NEEDED a job that ends within the slot gets no further step; with ALL, lines 19 to 31 go on
-    until nothing fits, as printed. Without `reconfigures`, the circuits that are lit stay (INC-TW-NoRecon).
+    until nothing fits, as printed. Without `reconfigures`, circuits do not change (INC-TW-NoRecon).
     """
 
     def __init__(self, *, inc: bool, reconfigures: bool = True, steps: str = NEEDED) -> None:
@@ -66,13 +66,12 @@ class TimeWindow:
 
 
 def by_window(limits: Limits, candidates: Sequence[Candidate]) -> list[list[Candidate]]:
-    """The jobs of each virtual port, that with the latest window end first; each job at the first of its
-    ports only.
+    """Group the jobs by virtual port, latest window end first; each job is in the first of its ports only.
 
-    A unit has two, its server pool's with the switch's bandwidth (equation 5), and its AOI's with that of its
-    optical ports, which a circuit to a slower port takes for as long as that needs. A job leaves the first
-    pass that it is in (algorithm 2, lines 19 to 31) only when no step more fits, and nothing becomes free
-    before the next slot: in the passes after that it would leave at once.
+    A unit has two virtual ports: its server pool's, with the switch's bandwidth (equation 5), and its AOI's,
+    with the bandwidth of its optical ports; a circuit to a slower port occupies these for longer. A job
+    leaves its first pass (algorithm 2, lines 19 to 31) only when no further step fits, and nothing becomes
+    free before the next slot; so in later passes it would leave at once.
     """
     units = len(limits.ports)
     port: list[int] = []
@@ -103,9 +102,9 @@ def by_window(limits: Limits, candidates: Sequence[Candidate]) -> list[list[Cand
 
 
 def _raise(limits: Limits, related: Sequence[Candidate], room: Room, steps: str) -> None:
-    """Algorithm 2, lines 19 to 31. Room only shrinks meanwhile, and a job's ICT depends on its own rate
-    alone: so jobs in a heap, that with the longest ICT first, come in the order in which the paper's repeated
-    search of all finds them.
+    """Run algorithm 2, lines 19 to 31. Meanwhile room only shrinks, and a job's ICT depends on its own rate
+    alone. So a heap of jobs, longest ICT first, yields the order of the paper's repeated search over all
+    jobs.
     """
     heap = [
         entry
@@ -130,10 +129,12 @@ def _raise(limits: Limits, related: Sequence[Candidate], room: Room, steps: str)
 def _projected(
     limits: Limits, number: int, candidate: Candidate, steps: str
 ) -> tuple[float, int, float] | None:
-    """The ICT after one step more, negated for the heap, and the step; None if the job is to have no more."""
+    """Return the ICT after one more step, negated for the heap, and the step; None if the job is to get no
+    more.
+    """
     progress, had = candidate.progress, candidate.progress.rate_gbps
     left = progress.remaining_gigabits
-    # what is new of its rate may come into force epsilon late
+    # the increase of its rate may take effect epsilon late
     lost = (candidate.gbps - had) * limits.reconfiguration_s if candidate.load.links else 0.0
     ends = candidate.gbps > 0 and candidate.gbps * limits.slot_s - lost >= left
     if ends and (steps == NEEDED or candidate.limit_gbps == math.inf):

@@ -1,7 +1,7 @@
-"""TW+: this project's own policy, with INC and without. Pure.
+"""TW+: this project's own policy, with and without INC. Pure.
 
-Where TW gives INC to the jobs that save most traffic, and starts the others at once, TW+ asks what decides
-when the last job ends: a switch's INC places, a unit's optical ports, or one long job. docs/p4inc-aoi.md,
+TW gives INC to the jobs that save most traffic and starts the others at once. TW+ considers what determines
+the end of the last job: a switch's INC places, a unit's optical ports, or one long job. docs/p4inc-aoi.md,
 section TW+, has the reasons, docs/studies/p4inc-policies.md the results.
 """
 
@@ -21,14 +21,14 @@ _ID, _UPDATE_S = attrgetter("progress.job.id"), attrgetter("load.update_s")
 
 
 class TimeWindowPlus:
-    """A policy that expects an end in each slot, that of the best schedule of the jobs known. INC goes to
-    jobs that would be late with their PS, longest first; the others wait for INC or use their PS, whichever
-    ends first. PS jobs get what ends them in time.
+    """A policy that computes in each slot the expected end: that of the best schedule of the known jobs. INC
+    goes to jobs that would be late with their PS, longest first; the others wait for INC or use their PS,
+    whichever ends first. PS jobs get rates that end them in time.
 
-    Where ports of the jobs' units differ in rate, it plays the jobs known to their end, by its own rule and
-    by TW's, and decides by that which ends first.
+    Where ports of the jobs' units differ in rate, it simulates the known jobs to their end, by its own rule
+    and by TW's, and follows the rule that ends first.
 
-    A decision depends on the state alone. `seed` is taken as of all policies; nothing is drawn.
+    A decision depends on the state alone. `seed` is accepted as by all policies, and not used.
     """
 
     def __init__(self, inc: bool = True, seed: int = 0, tuning: Tuning | None = None) -> None:
@@ -45,7 +45,7 @@ class TimeWindowPlus:
         own = self._own(state)
         if not ahead.is_uneven(state):
             return own
-        # ports of several rates are packed badly by rates that only ask for an end in time
+        # rates that only aim at an end in time use ports of different rates badly
         end_s = ahead.end_s(state, self._own, self._loads, math.inf)
         other_s = ahead.end_s(state, self._beside.decide, self._loads, end_s)
         return own if other_s >= end_s * (1 - SLACK) else self._beside.decide(state)
@@ -56,10 +56,10 @@ class TimeWindowPlus:
 
 
 def with_rates(state: State, sending: list[Sending], end_s: float, tuning: Tuning) -> Decision:
-    """Return the decision that gives jobs rates by which they end at `end_s`, or as soon after it as the
-    longest of them and the ports allow.
+    """Assign the jobs rates by which they end at `end_s`, or as soon after it as the longest of them and the
+    ports allow.
     """
-    # by id, and then, stable, by update: two plain keys are quicker than pairs of them
+    # sort by id, then stably by update: two sorts by plain keys are faster than one by pairs
     sending.sort(key=_ID)
     sending.sort(key=_UPDATE_S, reverse=True)
     rates = Rates(state.limits, state.ports, tuning, sending)
@@ -69,7 +69,7 @@ def with_rates(state: State, sending: list[Sending], end_s: float, tuning: Tunin
     for number in range(len(sending)):
         if given:
             break
-        rates.give_one(number)  # nothing would run: then the first job that can
+        rates.give_one(number)  # nothing would run: start the first job that can
         given = rates.gbps
     inc = {}
     for entry in sending:

@@ -1,7 +1,7 @@
-"""TW+, first half: which waiting jobs use INC, which their PS, and which wait. Owns no rates and no circuits.
-Pure.
+"""TW+, first half: choose which waiting jobs use INC, which use their PS, and which wait. Owns no rates and
+no circuits. Pure.
 
-Times are seconds from the slot that is decided.
+Times are seconds from the slot being decided.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from testbed.scheduling.model import Load, Progress, State, UnitIndex
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """The weights of TW+, as fractions; docs/p4inc-aoi.md, section TW+, has the steps that they are of.
+    """The weights of TW+, as fractions; docs/p4inc-aoi.md, section TW+, has the steps that use them.
 
-    A job whose PS would not make it late leaves its INC place to longer ones. That is so while both units'
-    optical ports are, for it and the PS jobs before, busy for less than `spare` of the time to the expected
-    end, less `spare_per_place` for each further free place; its streams take, at its full rate, at most
-    `narrow` of a unit's ports; and circuits are lit for them.
+    A job that its PS would not make late leaves its INC place to longer ones, on three conditions. Both
+    units' optical ports are busy, with it and the PS jobs before it, for less than `spare` of the time to the
+    expected end, less `spare_per_place` for each further free place. Its streams take, at its full rate, at
+    most `narrow` of a unit's ports. Circuits are lit for them.
 
-    `reserve` places of a switch stay free while those that could have them can wait, and still end by the
+    `reserve` places of a switch stay free while the jobs that could use them can wait and still end by the
     expected end.
 
-    PS jobs get rates that end them at the expected end, then ones for `hurry` of that time, then what lit
-    circuits have left.
+    PS jobs get rates that end them at the expected end, then rates for `hurry` of that time, then the
+    remaining bandwidth of lit circuits.
     """
 
     spare: float = 0.7
@@ -40,8 +40,8 @@ class Tuning:
 
 @dataclass(slots=True)
 class Sending:
-    """A job that may get a rate in this slot. `least_s` is how long it takes at its largest rate, update
-    included; `may_wait` says that it has not started and could use INC later.
+    """A job that may get a rate in this slot. `least_s` is its duration at its largest rate, update included;
+    `may_wait`: it has not started and could use INC later.
     """
 
     progress: Progress
@@ -63,8 +63,8 @@ class _Queued:
 
 
 class Modes:
-    """The choice for one slot. `sending` are the jobs that run or may start; `end_s` is the expected end, as
-    far as INC places and the jobs' largest rates set it.
+    """The choice for one slot. `sending` has the jobs that run or may start; `end_s` is the expected end, as
+    far as INC places and the jobs' largest rates determine it.
     """
 
     def __init__(self, state: State, tuning: Tuning, loads: Loads, inc: bool) -> None:
@@ -72,14 +72,14 @@ class Modes:
         limits = state.limits
         self.port_gbps = [max(limits.optical_gbps(unit), 1e-9) for unit in limits.units]
         self.sending: list[Sending] = []
-        # through each unit's optical ports, more where the other end is slower; kept with INC alone
+        # through each unit's optical ports, weighted where the other end is slower; used with INC only
         self.gigabits = [0.0] * len(limits.ports)
         self._held: dict[UnitIndex, list[float]] = {}  # by unit, when its INC places become free
         queues = self._sort(state, inc)
         for unit in sorted(queues):
             self._choose(unit, queues[unit])
 
-    # -------------------------------------------------------------- who is there
+    # -------------------------------------------------------------- running and waiting jobs
 
     def _sort(self, state: State, inc: bool) -> dict[UnitIndex, list[_Queued]]:
         limits, of = self.limits, self._loads.of
@@ -123,8 +123,8 @@ class Modes:
     def _inc_unit(
         self, progress: Progress, queues: Mapping[UnitIndex, Sequence[_Queued]]
     ) -> UnitIndex | None:
-        """Return, of the units where a job may use INC, that with most of its workers, then the one with
-        fewest jobs per place.
+        """Return, of the units where a job may use INC, the one with most of its workers; of equal ones, that
+        with the fewest jobs per place.
         """
         limits, job = self.limits, progress.job
         units = job.inc_units(limits)
@@ -151,7 +151,7 @@ class Modes:
         free = max(0, self.limits.inc[unit] - len(self._held.get(unit, ())))
         spare = free - len(queue)
         kept: list[_Queued] = []
-        # the jobs that weigh least on the optical ports leave their places first
+        # the jobs with the least load on the optical ports leave their places first
         for queued in sorted(queue, key=lambda q: (q.streams * q.inc_s, -q.progress.job.id)):
             if self._may_leave(queued, max(0, spare)):
                 self._send(queued)
@@ -165,8 +165,8 @@ class Modes:
             self.sending.append(Sending(queued.progress, queued.inc, queued.inc_s))
 
     def _starting(self, unit: UnitIndex, kept: Sequence[_Queued], free: int) -> int:
-        """Return how many of a queue start now. A place stays free for a longer job that may come while those
-        that could have it can wait a slot, and all of the queue still ends by the expected end.
+        """Return how many of a queue start now. A place stays free for a longer job that may arrive, as long
+        as the jobs that could use it can wait a slot and the whole queue still ends by the expected end.
         """
         starting = min(free, len(kept))
         while starting and free - starting < self.tuning.reserve:
@@ -198,9 +198,9 @@ class Modes:
         self.sending.append(Sending(queued.progress, queued.ps, queued.ps_s, may_wait=True))
 
     def _relieve(self, unit: UnitIndex, kept: list[_Queued], free: int) -> None:
-        """Jobs that would not all have a place soon enough: as long as their end is later than expected and
-        comes earlier by it, one goes to its PS, that after which the unit is through first, and of equal ones
-        that with fewest streams.
+        """Move jobs from an overfull queue to their PS: as long as the queue ends later than expected and a
+        move improves that, move the job after which the unit ends first; of equal ones, that with the fewest
+        streams.
         """
         end_s = self._places_end_s(unit, kept)
         while len(kept) > free and end_s > self.end_s:
@@ -228,8 +228,8 @@ class Modes:
         return end_s
 
     def _places_end_s(self, unit: UnitIndex, queue: Sequence[_Queued], starting: int | None = None) -> float:
-        """Return the time at which a unit's INC places are through with a queue, each job at the first place
-        that is free; those behind the first `starting` not before the next slot.
+        """Return when a unit's INC places have completed a queue, each job at the first free place; jobs
+        behind the first `starting` start in the next slot at the earliest.
         """
         held = self._held.get(unit, [])
         places = held + [0.0] * (self.limits.inc[unit] - len(held))

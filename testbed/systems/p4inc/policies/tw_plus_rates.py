@@ -1,4 +1,4 @@
-"""TW+, second half: the rates of the jobs that send, and the circuits that these need. Owns no choice of INC.
+"""TW+, second half: the rates of the jobs that send, and the circuits that they need. Makes no choice of INC.
 Pure.
 """
 
@@ -21,15 +21,17 @@ from testbed.systems.p4inc.policies.tw_plus_modes import Sending, Tuning
 Numbers = NDArray[Any]
 
 _CRITICAL = 0.97
-"""Of the time to the expected end: a job that needs as much at its largest rate comes before the others."""
+"""A job that needs this share of the time to the expected end, at its largest rate, goes before the
+others.
+"""
 _LEAST = 1e-6
-"""Of a rate: it is not raised by less."""
+"""The smallest relative raise of a rate."""
 
 
 @functools.lru_cache(maxsize=4096)
 def efficient_gbps(links: tuple[tuple[int, float], ...]) -> tuple[float, ...]:
-    """Return the rates, ascending, at which a job leaves little of its circuits empty. `links` has the
-    streams of each of its links, and the rate of a circuit there.
+    """Return the rates, ascending, at which a job fills its circuits well. `links` has, for each of its
+    links, its streams and the rate of a circuit.
     """
     most = max(gbps for _, gbps in links)
     rates = sorted(
@@ -48,24 +50,24 @@ def efficient_gbps(links: tuple[tuple[int, float], ...]) -> tuple[float, ...]:
 
 
 _EFFICIENT = 0.9
-"""Of the circuits that a job needs: what it should fill."""
+"""The share of its circuits that a job should fill."""
 
 
 class Rates:
-    """Rates of one slot, in rounds; each only adds. `sending` are the jobs, those with the longest updates
-    first, and `lit` the circuits of the slot before.
+    """Rates of one slot, assigned in rounds that only add. `sending` has the jobs, longest updates first, and
+    `lit` the circuits of the previous slot.
 
-    Without INC a slot has thousands of jobs at large scale, nearly all with one link, and each is looked at
-    in every round. So jobs and links are numbers, and what is known of them stands in columns; what does not
-    depend on the jobs before is computed for all jobs at once; and a round is one loop, in which the case of
-    one link has a path of its own.
+    Without INC, a large-scale slot has thousands of jobs, nearly all with one link, and each round visits
+    each. For speed, jobs and links are numbers, and their data are in arrays; values that do not depend on
+    earlier jobs are computed for all jobs at once; and a round is one loop, with a separate path for jobs
+    with one link.
     """
 
     def __init__(
         self, limits: Limits, lit: Mapping[Pair, int], tuning: Tuning, sending: Sequence[Sending]
     ) -> None:
         self.limits, self.tuning = limits, tuning
-        # by job
+        # arrays by job
         self._sending = sending
         self._left = np.array([entry.progress.remaining_gigabits for entry in sending])
         self._had = np.array([entry.progress.rate_gbps for entry in sending])
@@ -73,37 +75,37 @@ class Rates:
         self._limit = np.array([entry.load.limit_gbps for entry in sending])
         self._most: list[float] = self._useful_gbps().tolist()
         self._gbps = [0.0] * len(sending)
-        self._is_short = [False] * len(sending)  # it got less than it was to get: nothing more fits
-        # a job's only link or the first of several, and its streams there; all of several
+        self._is_short = [False] * len(sending)  # it got less than requested: nothing more fits
+        # a job's only link, or the first of several, and its streams there; `_several`: all of them
         self._link: list[int | None] = [None] * len(sending)
         self._streams = [0] * len(sending)
         self._several: dict[int, list[tuple[int, int]]] = {}
-        # by link
+        # arrays by link
         self._pairs = self._number_links()
         self._ends = np.array(list(itertools.chain.from_iterable(self._pairs)), np.intp).reshape(-1, 2)
         self._circuit_gbps = [limits.circuit_gbps(pair) for pair in self._pairs]
         self._lit = [lit.get(pair, 0) for pair in self._pairs]
         self._circuits = [0] * len(self._pairs)
         self._used = [0.0] * len(self._pairs)  # Gb/s
-        # by unit
-        self._ports = list(limits.ports)  # left
-        self._switch = [gbps * (1 + SLACK / 2) for gbps in limits.switch_gbps]  # left
-        self._bounded = self._may_bound()  # whether some switch could be what limits
+        # lists by unit
+        self._ports = list(limits.ports)  # still free
+        self._switch = [gbps * (1 + SLACK / 2) for gbps in limits.switch_gbps]  # still free
+        self._bounded = self._may_bound()  # whether a switch could limit rates
 
     @property
     def gbps(self) -> dict[int, float]:
-        """The rates by job that runs."""
+        """The rates of the running jobs."""
         rates = zip(self._sending, self._gbps, strict=True)
         return {entry.progress.job.id: gbps for entry, gbps in rates if gbps > 0}
 
     @property
     def circuits(self) -> dict[Pair, int]:
-        """Those that the rates need."""
+        """The circuits that the rates need."""
         return {pair: count for pair, count in zip(self._pairs, self._circuits, strict=True) if count}
 
     def ports_end_s(self) -> float:
-        """Return the time by which the optical ports can be through, updates included, if each unit serves
-        those with the longest update first. No schedule is faster.
+        """Return the earliest time by which the optical ports can be done, updates included, if each unit
+        serves jobs with the longest update first. No schedule is faster.
         """
         (jobs, links, streams), limits = self._rows, self.limits
         if not len(jobs):
@@ -113,7 +115,7 @@ class Rates:
         order = np.argsort(units, kind="stable")
         units = units[order]
         first = np.flatnonzero(np.diff(units, prepend=-1))
-        # a row for each unit, so that sums begin with it
+        # one row per unit, so that each row's running sum starts at 0
         at = np.arange(len(units)) - np.repeat(first, np.diff(first, append=len(units)))
         through = np.zeros((len(self.limits.ports), int(at.max()) + 1))
         weights = [[limits.port_weight(unit, pair) for unit in pair] for pair in self._pairs]
@@ -125,7 +127,7 @@ class Rates:
         return float((through / port_gbps[units] + np.repeat(self._update_s[jobs], 2)[order]).max())
 
     def give(self, end_s: float) -> None:
-        """All rounds."""
+        """Run all rounds."""
         sending, most = self._sending, self._most
         self._keep_running()
         self._raise([at for at, link in enumerate(self._link) if link is None], most, new=True, least=0.5)
@@ -141,15 +143,15 @@ class Rates:
         self._raise([at for at in linked if self._gbps[at] > 0], most, new=False)
 
     def give_one(self, number: int) -> None:
-        """All that one job can have."""
+        """Give one job all that it can have."""
         self._is_short[number] = False
         self._raise([number], self._most, new=True)
 
-    # -------------------------------------------------------------- columns
+    # -------------------------------------------------------------- arrays
 
     def _useful_gbps(self) -> Numbers:
-        """The most that each job has use of: what finishes it in this slot, if what is new comes into force
-        epsilon late.
+        """Return the most that each job can use: the rate that finishes it in this slot, if the increase
+        takes effect epsilon late.
         """
         slot_s, late_s = self.limits.slot_s, self.limits.reconfiguration_s
         useful = self._left / slot_s
@@ -160,7 +162,7 @@ class Rates:
         return most
 
     def _number_links(self) -> list[Pair]:
-        """Gives each pair of units with streams a number, and each job the numbers of its links."""
+        """Number the pairs of units with streams, and record each job's links by these numbers."""
         numbers: dict[Pair, int] = {}
         jobs: list[int] = []
         rows: list[int] = []
@@ -175,13 +177,13 @@ class Rates:
                 self._link[at], self._streams[at] = rows[-len(links)], links[0][1]
                 if len(links) > 1:
                     self._several[at] = [(link, links[i][1]) for i, link in enumerate(rows[-len(links) :])]
-        # by job and link: the numbers of both, and the streams
+        # by job and link: both numbers, and the streams
         self._rows = (np.array(jobs, np.intp), np.array(rows, np.intp), np.array(streams, np.intp))
         return list(numbers)
 
     def _may_bound(self) -> bool:
-        """Return whether some switch would be too small for all at their largest rates. What crosses it to or
-        from its unit's optical ports is no more than these bear.
+        """Return whether some switch would be too small for all jobs at their largest rates. Traffic between
+        a switch and its unit's optical ports never exceeds what these carry.
         """
         limits = self.limits
         beside = [limits.optical_gbps(unit) for unit in limits.units]
@@ -196,8 +198,8 @@ class Rates:
         )
 
     def _in_time_gbps(self, end_s: float) -> list[float]:
-        """The rate of each job that ends it by then, if what is new comes into force epsilon late; for a job
-        with several links one that fills their circuits.
+        """Return the rate of each job that ends it by `end_s`, if the increase takes effect epsilon late; for
+        a job with several links, a rate that fills their circuits.
         """
         late_s = self.limits.reconfiguration_s
         for_s = np.maximum(end_s - self._update_s, self.limits.slot_s)
@@ -216,8 +218,9 @@ class Rates:
     # -------------------------------------------------------------- rounds
 
     def _keep_running(self) -> None:
-        """Give running jobs what they cannot lose: a rate above 0, for which each of their links keeps one
-        circuit, all of a link's together half a port at most; without links, the rate.
+        """Give running jobs the least that they must keep: a rate above 0, for which each of their links
+        keeps one circuit; all jobs of a link together get at most half a port. Jobs without links keep their
+        rate.
         """
         circuit_gbps = np.array(self._circuit_gbps)
         running = np.array([entry.progress.started is not None for entry in self._sending], bool)
@@ -239,8 +242,8 @@ class Rates:
                     self._switch[unit] -= count * gbps_
 
     def _raise(self, jobs: Iterable[int], asked: Sequence[float], *, new: bool, least: float = 0.0) -> None:
-        """Each job up to what is `asked`, as far as it fits and it has use of it; not at all if it would
-        start with less than the share `least` of that. With `new`, circuits that are not lit count as well.
+        """Raise each job to the rate `asked`, as far as that fits and is useful; skip a job that would start
+        with less than the share `least` of it. With `new`, circuits that are not lit may be used too.
         """
         circuit_gbps, ports, pairs, switch = self._circuit_gbps, self._ports, self._pairs, self._switch
         lit, circuits, used = self._lit, self._circuits, self._used
@@ -289,7 +292,7 @@ class Rates:
                     ports[b] -= new_circuits - given
 
     def _use(self, link: int, gbps: float) -> None:
-        """Add to the rate of a link, and to its circuits what this needs."""
+        """Add to the rate of a link, and to its circuits as needed."""
         self._used[link] = used = self._used[link] + gbps
         had, port_gbps = self._circuits[link], self._circuit_gbps[link]
         if not had or used > (had + SLACK) * port_gbps:
@@ -298,8 +301,8 @@ class Rates:
                 self._ports[unit] -= circuits - had
 
     def _over_links(self, links: Sequence[tuple[int, int]], gbps: float, new: bool) -> float:
-        """The largest rate up to `gbps` for a job with several links: one circuit after the other to the link
-        that limits.
+        """Return the largest rate up to `gbps` for a job with several links, adding circuits one by one to
+        the link that limits it.
         """
         pairs = [self._pairs[link] for link, _ in links]
         given = [self._circuits[link] for link, _ in links]

@@ -1,4 +1,4 @@
-"""The time that each virtual port needs at least: P4INC-AOI, algorithm 3. Pure."""
+"""Compute the least time that each virtual port needs: P4INC-AOI, algorithm 3. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 
 THRESHOLD_S = 1e-3
-"""t_th. The order of the windows matters, not their length."""
+"""t_th. The windows' order matters, not their exact length."""
 
 
 def ends(
@@ -22,9 +22,9 @@ def ends(
 ) -> Numbers:
     """Return the end of each port's ideal window, in seconds from now; 0 for a port without traffic.
 
-    The first three say of each job at each of its ports: which port, D_{p,j}, and tau_j, by which the data
-    must be there before the end. The end is the least time at which the ports' capacity suffices for all: sum
-    of D_{p,j} / (t - tau_j) <= B_p. The real one is at most `threshold_s` earlier.
+    The first three arguments list each job at each of its ports: the port, D_{p,j}, and tau_j, the time
+    before the end by which the data must have arrived. The end is the least time at which the port's capacity
+    suffices for all: sum of D_{p,j} / (t - tau_j) <= B_p. The exact end is at most `threshold_s` earlier.
     """
     at, volume, update = np.asarray(port, np.intp), np.asarray(gigabits, float), np.asarray(update_s, float)
     capacity = np.asarray(capacity_gbps, float)
@@ -34,7 +34,7 @@ def ends(
     mean[total == 0] = 0.0
     longest = np.zeros(ports)
     np.maximum.at(longest, at, update)
-    # no data can be there before the longest update's begin, which the paper's lower bound allows
+    # no data can arrive before the longest update would have to begin; the paper's lower bound allows that
     early: Numbers = np.maximum(mean, longest)
     late: Numbers = mean + longest
     served = np.isfinite(late)

@@ -1,9 +1,9 @@
-"""Jobs as they arrive, and the places of their workers: P4INC-AOI, section VII-C. Pure.
+"""Draw jobs' arrivals and the placement of their workers: P4INC-AOI, section VII-C. Pure.
 
 The paper says "we randomly place workers in each simulation but try to place as many workers of each job in
-one unit as possible", and does not say when servers become free again. Were that when a policy finishes their
-job, placements would differ between the policies compared. So a job holds its servers for a nominal time,
-given in advance, from its arrival on.
+one unit as possible", and does not say when servers become free again. If they did when a policy finishes
+their job, placements would differ between the compared policies. So a job holds its servers from its arrival
+for a nominal time, given in advance.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ MEGABYTES_A_GIGABIT = 125.0
 
 
 def first_slot(time_s: float, slot_s: float) -> int:
-    """The first slot that begins at or after a time: who decides at its beginning knows the job."""
+    """Return the first slot that begins at or after a time: a decision at its beginning knows the job."""
     return math.ceil(time_s / slot_s - 1e-9)
 
 
 class Servers:
-    """The servers of all units, a worker taking one of them. When all are taken, those that would be free
-    soonest are given again.
+    """The servers of all units; each worker takes one. When too few are free, those due to become free
+    soonest are reused.
     """
 
     def __init__(self, units: int, servers: int, random: np.random.Generator) -> None:
@@ -38,10 +38,10 @@ class Servers:
         self._number = 0
 
     def place(self, workers: int, now_s: float, until_s: float) -> tuple[tuple[UnitIndex, int], ...]:
-        """(unit, workers there), units ascending: in a random unit that has room for all, else in as few
-        units as possible.
+        """Place workers and return (unit, workers there), units ascending: in a random unit with room for
+        all, else in as few units as possible.
 
-        At most as many workers as there are servers in all.
+        There may be at most as many workers as servers in total.
         """
         while self._held and (self._held[0][0] <= now_s or int(self._free.sum()) < workers):
             for unit, count in heapq.heappop(self._held)[2]:
@@ -63,8 +63,8 @@ class Servers:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A job that is not placed yet: `megabytes` are each worker's, `update_s` is a_j, `held_s` how long it
-    nominally holds its servers.
+    """A job before placement: `megabytes` per worker; `update_s` is a_j; `held_s` is how long it nominally
+    holds its servers.
     """
 
     workers: int
@@ -83,11 +83,12 @@ def dml_demands(
     update_gbytes_per_s: float,
     nominal_gbps: float,
 ) -> list[Demand]:
-    """Training jobs: workers drawn from a list, the size of a push step uniformly from a range.
+    """Draw training jobs: their number of workers from a list, the size of a push step uniformly from a
+    range.
 
-    A job is `iterations` steps long (definition 1), each of which moves its size once per worker and, without
-    INC, is followed by an update at `update_gbytes_per_s` of the model's bytes. It holds its servers as long
-    as its volume takes at `nominal_gbps`.
+    A job has `iterations` steps (definition 1). Each moves the size once per worker and, without INC, is
+    followed by an update at `update_gbytes_per_s` of the model's bytes. It holds its servers for the time
+    that its volume takes at `nominal_gbps`.
     """
     numbers = stream(seed, "workers").integers(0, len(workers), count)
     sizes = stream(seed, "sizes").uniform(*megabytes, count)
@@ -104,11 +105,11 @@ def dml_demands(
 def jobs_of(
     demands: Sequence[Demand], seed: int, *, jobs_per_s: float, slot_s: float, units: int, servers: int
 ) -> tuple[Job, ...]:
-    """The demands in their order as jobs 1, 2, ...: with arrivals, placements, and the server of each PS in a
-    unit at random.
+    """Turn demands into jobs 1, 2, ... in their order: draw arrivals and placements, and a random unit for
+    each PS's server.
 
-    A PS is anywhere, for it runs on processors and not where the workers' accelerators are (section VII-B has
-    racks for each).
+    A PS may be in any unit: it runs on processors, not on the workers' accelerators (section VII-B has racks
+    for each).
     """
     place = Servers(units, servers, stream(seed, "placement"))
     anywhere = stream(seed, "servers").random(len(demands))

@@ -25,9 +25,7 @@ from testbed.systems.p4inc.simulator.arrivals import MEGABYTES_A_GIGABIT, Demand
 
 @dataclass(frozen=True, slots=True)
 class Coflow:
-    """A shuffle: what the mappers in some racks send to reducers in some racks; `reducers` are (rack, MB
-    received).
-    """
+    """A shuffle from mappers in some racks to reducers in some racks; `reducers` are (rack, MB received)."""
 
     id: int
     arrival_ms: float
@@ -40,7 +38,7 @@ class Coflow:
 
 
 def load(path: Path) -> tuple[Coflow, ...]:
-    """All coflows of a file. Raises RequestError that names the file, the line, what was found and what is
+    """Read all coflows of a file. RequestError names the file, the line, what was found and what is
     accepted.
     """
     try:
@@ -89,13 +87,12 @@ def demands(
     update_gbytes_per_s: float,
     nominal_gbps: float,
 ) -> list[Demand]:
-    """MapReduce jobs, drawn from the trace without repetition until it is used up, then from the whole of it
+    """Draw MapReduce jobs from the trace without repetition; when it is used up, draw from the whole trace
     again.
 
-    The paper says that numbers of workers and volumes are the trace's, and no more. Here the mappers are the
-    workers, each with an equal part of the shuffle's bytes times `volume`, and the PS's unit has all
-    reducers. Reducing is the update: each reducer takes up what it received at `update_gbytes_per_s`, all at
-    once.
+    The paper only says that numbers of workers and volumes are the trace's. Here the mappers are the workers,
+    each with an equal part of the shuffle's bytes times `volume`, and the PS's unit has all reducers. The
+    update is the reducing: all reducers process what they received at `update_gbytes_per_s`, in parallel.
     """
     drawn: list[int] = []
     while len(drawn) < count:
@@ -123,7 +120,7 @@ def _coflow(line: _Line, racks: int) -> Coflow:
 
 
 class _Line:
-    """The words of a line, taken one after the other."""
+    """The words of a line, read one after the other."""
 
     def __init__(self, path: Path, number: int, text: str) -> None:
         self._at, self._words, self._next = f"{path}: line {number}", text.split(), 0
@@ -181,7 +178,7 @@ def _is_whole(word: str) -> bool:
 
 
 def _float(word: str) -> float | None:
-    """A number of at least 0 and less than infinity."""
+    """Parse a finite number of at least 0; None for anything else."""
     try:
         value = float(word)
     except ValueError:

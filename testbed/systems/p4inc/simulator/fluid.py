@@ -1,6 +1,6 @@
-"""Jobs under a policy in discrete time: P4INC-AOI, algorithm 1, with flows as fluids. Owns the clock and what
-jobs have left; decides nothing, and lets no policy break a constraint. Pure: a clock, if the policy's time is
-asked for, is an argument.
+"""Simulate jobs under a policy in discrete time: P4INC-AOI, algorithm 1, with traffic as fluid flows. Owns
+the clock and the jobs' remaining volumes; makes no decisions, and lets no policy break a constraint. Pure: a
+clock to measure the policy's own time is an argument.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from testbed.scheduling.model import (
 )
 
 _LEFT = 1e-9
-"""The share of a job's volume that counts as nothing left."""
+"""The share of a job's volume below which it counts as complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """The figures of a run. Times are seconds from slot 0; `slots` are those up to the last in which a job
+    """The figures of a run. Times are seconds from slot 0; `slots` counts up to the last one in which a job
     ran.
 
-    `finish_s` is t_j by job. `policy_s` is what the policy took of the clock, None without one. `schedule` is
-    there if it was recorded.
+    `finish_s` is t_j by job. `policy_s` is the policy's own time by the clock, None without one. `schedule`
+    is set if it was recorded.
     """
 
     finish_s: Mapping[int, float]
@@ -61,12 +61,12 @@ def simulate(
     on_slot: Callable[[int, int], None] | None = None,
     clock: Callable[[], float] | None = None,
 ) -> Simulated:
-    """Runs all jobs to their end, from the circuits `ports`.
+    """Run all jobs to their end, from the circuits `ports`.
 
-    After each slot `on_slot` gets its number and how many jobs are finished. A decision by which no job runs
-    stays in force until the next arrival. Raises `RequestError` for limits, jobs or circuits that cannot be
-    (`form`), `TestbedError` if a decision cannot be or breaks a constraint (with `check`), or leaves jobs
-    waiting for ever.
+    After each slot `on_slot` gets its number and the number of finished jobs. A decision under which no job
+    runs stays in force until the next arrival. Raises `RequestError` for invalid limits, jobs or circuits
+    (`form`), `TestbedError` if a decision is invalid, breaks a constraint (with `check`), or leaves jobs
+    waiting forever.
     """
     given = list(jobs)
     if not given:
@@ -156,7 +156,9 @@ def simulate(
 
 
 def _require_shares(limits: Limits, rotation: Rotation, record: bool, who: str) -> None:
-    """Raise RequestError for a rotation that is not the shares of time that a slot's fluid takes it for."""
+    """Raise RequestError for a rotation longer than a slot, since the fluid model treats it as shares of a
+    slot's time; and for any rotation if schedules are recorded.
+    """
     slot_ms = limits.slot_s * 1e3
     if rotation.period_ms > slot_ms:
         raise RequestError(

@@ -1,6 +1,6 @@
-"""The simulations of P4INC-AOI, section VII-C, by name: each number a field. Pure.
+"""The simulations of P4INC-AOI, section VII-C, by name; each parameter is a field. Pure.
 
-Where the paper gives no number, docs/studies/p4inc-aoi.md says what was chosen and why.
+Where the paper gives no number, docs/studies/p4inc-aoi.md says which was chosen and why.
 """
 
 from __future__ import annotations
@@ -31,22 +31,23 @@ READINGS: Mapping[str, Mapping[str, Any]] = {
     "printed-all": {**_PRINTED, "steps": ALL},
     "printed-needed": {**_PRINTED, "steps": NEEDED},
 }
-"""`batch`: jobs of many iterations, sent through servers' interfaces. `printed`: one iteration, interfaces
-without a limit, as section VII-C gives none, and servers that are never free for long; with `-all` and
-`-needed` FCFS and TW alike give all steps of bandwidth that fit, or those that a job needs to end within the
-slot."""
+"""`batch`: jobs of many iterations, sent through servers' interfaces. `printed`: one iteration, and
+interfaces without a limit, since section VII-C gives none; servers are never free for long. With `-all` and
+`-needed`, both FCFS and TW give all steps of bandwidth that fit, or those that a job needs to end within the
+slot.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A simulation, and its sweep: `values` of the field `sweep`. Rates are Gb/s; `jobs_per_s` is the paper's
-    20 a TS of 1 s.
+    """A simulation and its sweep: `values` of the field `sweep`. Rates are in Gb/s; `jobs_per_s` is the
+    paper's 20 per TS of 1 s.
 
-    `circuits` are those lit before the first slot: a mesh, as many between each two units as all have ports
-    for, or none. `update_gbytes_per_s` is how fast a PS updates (a_j), of the model's bytes; `nominal_gbps`
-    is the rate by which a placement holds servers; `iterations` is the length of a training job, `volume`
-    what a coflow's bytes are multiplied by. `steps` is how many steps of bandwidth FCFS and TW give a job
-    (`model.STEPS`), or OWN: FCFS all that fit, TW those that it needs in the slot.
+    `circuits` are lit before the first slot: `mesh` gives each two units equally many, as the ports allow; or
+    none. `update_gbytes_per_s` is the rate of a PS's update (a_j), in bytes of the model; `nominal_gbps` the
+    rate by which a placement holds servers; `iterations` the length of a training job; `volume` a factor on a
+    coflow's bytes. `steps` says how many steps of bandwidth FCFS and TW give a job (`model.STEPS`), or OWN:
+    FCFS all that fit, TW those that it needs in the slot.
     """
 
     name: str
@@ -147,11 +148,13 @@ class Setting:
 
     @property
     def initial(self) -> dict[Pair, int]:
-        """The circuits before the first slot: with more units than ports, a mesh is none."""
+        """The circuits before the first slot; with more units than ports, a mesh has none."""
         return self.limits.full_mesh() if self.circuits == "mesh" else {}
 
     def jobs(self, seed: int, trace: Sequence[coflows.Coflow] = (), **overrides: Any) -> tuple[Job, ...]:
-        """The same for the same seed and fields. MapReduce jobs are drawn from `trace`."""
+        """Draw the jobs; the same seed and fields give the same jobs. MapReduce jobs are drawn from
+        `trace`.
+        """
         if overrides:
             return self.having(overrides).jobs(seed, trace)
         rates = {"update_gbytes_per_s": self.update_gbytes_per_s, "nominal_gbps": self.nominal_gbps}
@@ -188,9 +191,7 @@ class Setting:
         )
 
     def having(self, overrides: Mapping[str, Any]) -> Setting:
-        """This setting with other values. Raises RequestError for a field that is not there, or cannot have
-        this value.
-        """
+        """Return this setting with other values. RequestError for an unknown field or an invalid value."""
         fields = {field.name for field in dataclasses.fields(self)} - {"name", "about", "sweep"}
         for name in overrides:
             if name not in fields:
@@ -198,8 +199,8 @@ class Setting:
         return dataclasses.replace(self, **overrides)
 
     def reading(self, words: Sequence[str]) -> Setting:
-        """This setting with fields from words NAME=VALUE; lists have commas. Of the swept field the value is
-        a list: its values.
+        """Return this setting with fields from words NAME=VALUE, where lists have commas. For the swept
+        field, VALUE is the list of its values.
         """
         overrides: dict[str, Any] = {}
         types = {field.name: str(field.type) for field in dataclasses.fields(self)}
@@ -214,7 +215,7 @@ class Setting:
         return self.having(overrides)
 
     def swept(self) -> tuple[tuple[float, Setting], ...]:
-        """The values of the sweep, each with the setting that has it."""
+        """Return the values of the sweep, each with its setting."""
         whole = {field.name for field in dataclasses.fields(self) if field.type == "int"}
         settings = []
         for value in self.values:

@@ -1,1 +1,1 @@
-"""Block records in the registers of a P4 switch: its part of Trio-ML's program."""
+"""Block records in the registers of a P4 switch: Trio-ML's program's part of such a place."""

@@ -1,5 +1,5 @@
-"""The blocks of a P4 switch, as Trio-ML's program has them there: their records, and the timers by which they
-age out (docs/trio.md).
+"""The blocks of a P4 switch under Trio-ML's program: their records, and the timers by which they age out
+(docs/trio.md).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SwitchBlocks:
         self._timers = MarkTimers(switch.dpid, switch.send, switch.lacks_ticks)
 
     def admit(self, number: int, entry: Entry) -> Mapping[str, int]:
-        """Give a tree its records and, where it has a timeout, timers."""
+        """Allocate records for a tree and, if it has a timeout, start timers."""
         key = (number, entry.tree)
         self._records.admit(key, entry, self._switch.empties)
         row = self._records.row(key)
@@ -34,7 +34,7 @@ class SwitchBlocks:
         return {}
 
     def counts(self, number: int, tree: int) -> BlockCounts | None:
-        """Return the counts of a tree's blocks; None where it is not summed here by blocks, or the switch
+        """Return the counts of a tree's blocks; None if it is not summed by blocks here, or the switch has
         ended.
         """
         try:
@@ -44,20 +44,20 @@ class SwitchBlocks:
             return None
 
     def release(self, number: int, tree: int) -> None:
-        """Take a tree's timers and records away."""
+        """Free a tree's timers and records."""
         self._timers.forget(number, tree)
         self._records.release((number, tree))
 
     def forget(self, number: int, tree: int) -> None:
-        """Forget a tree that is gone with the switch."""
+        """Drop the state of a tree that was lost with the switch."""
         self._timers.forget(number, tree)
         self._records.forget((number, tree))
 
     def restart(self) -> None:
-        """Forget all trees."""
+        """Drop the state of all trees."""
         for tree in self._records.trees():
             self.forget(*tree)
 
     def close(self) -> None:
-        """End the timers."""
+        """Stop the timers."""
         self._timers.close()

@@ -1,5 +1,5 @@
-"""The block records of a P4 switch (p4/systems/blocks.p4, docs/trio.md): which tree has which of them, and
-the counts of its job record. Not safe for several threads.
+"""The block records of a P4 switch (p4/systems/blocks.p4, docs/trio.md): allocate them to trees, and read the
+counts of their job records. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FIRST = (0, FIRST_VOTE)  # block of each space
 
 @dataclass(frozen=True, slots=True)
 class BlockRow:
-    """The records of a tree: from `first` on those of its vectors, and behind them those of its votes."""
+    """The contiguous records of a tree: its vectors' from `first` on, then its votes'."""
 
     first: int
     data: int
@@ -31,12 +31,14 @@ class BlockRow:
 
     @property
     def end(self) -> int:
-        """Return the first record behind it."""
+        """The index after its last record."""
         return self.first + self.data + self.votes
 
 
 def row_for(terms: BlockTerms, first: int = 0) -> BlockRow:
-    """Return a row in which no two blocks meet that a tree may have at a time, by its terms."""
+    """Size a row so that no two blocks that a tree may have at the same time, by its terms, share a
+    record.
+    """
     data, votes = (
         1 << (window + kept - 1).bit_length() for window, kept in zip(terms.window, terms.kept, strict=True)
     )
@@ -44,14 +46,14 @@ def row_for(terms: BlockTerms, first: int = 0) -> BlockRow:
 
 
 class Rows:
-    """The rows of a switch's records. Pure."""
+    """The allocation of a switch's records to trees. Pure."""
 
     def __init__(self, records: int = P4_RECORDS) -> None:
         self._records = records
         self._taken: dict[Tree, BlockRow] = {}
 
     def take(self, tree: Tree, terms: BlockTerms) -> BlockRow:
-        """Give a tree a row. Raises NoRoomError, which says who has what."""
+        """Allocate a row for a tree. NoRoomError says which job holds how many."""
         start = 0
         for row in sorted(self._taken.values(), key=lambda row: row.first):
             if row_for(terms, start).end <= row.first:
@@ -68,11 +70,11 @@ class Rows:
         return row
 
     def of(self, tree: Tree) -> BlockRow | None:
-        """Return a tree's row, if it has one."""
+        """Return a tree's row, or None."""
         return self._taken.get(tree)
 
     def free(self, tree: Tree) -> None:
-        """Take a tree's row back; nothing if it has none."""
+        """Free a tree's row; do nothing if it has none."""
         self._taken.pop(tree, None)
 
 
@@ -85,16 +87,16 @@ class BlockRecords:
         self._handles: dict[Tree, tuple[int, int]] = {}  # of its terms, and its job record
 
     def trees(self) -> list[Tree]:
-        """Return the trees that are summed here by blocks."""
+        """Return the trees that are summed by blocks here."""
         return list(self._handles)
 
     def row(self, tree: Tree) -> BlockRow | None:
-        """Return a tree's row, if it is summed here by blocks."""
+        """Return a tree's row; None if it is not summed by blocks here."""
         return self._rows.of(tree) if tree in self._handles else None
 
     def admit(self, tree: Tree, entry: Entry, empties: bool) -> None:
-        """Put a tree's terms and its job record, before its entry; those of one that is there stay. Its
-        records are emptied, unless not with `empties`.
+        """Write a tree's terms and job record, before its entry; a tree that has them keeps them. With
+        `empties`, its records are cleared first.
         """
         if tree in self._handles:
             return
@@ -127,18 +129,18 @@ class BlockRecords:
             fill("block_reached", at * P4_SOURCES, (at + 1) * P4_SOURCES, _FIRST[space])
 
     def release(self, tree: Tree) -> None:
-        """Take a tree's terms away, once its entry is gone; nothing if it has none."""
+        """Delete a tree's terms, after its entry; do nothing if it has none."""
         if tree in self._handles:
             self._client.delete_entry(_TABLE, self._handles[tree][0])
             self.forget(tree)
 
     def forget(self, tree: Tree) -> None:
-        """Forget a tree whose terms are gone with the switch."""
+        """Drop the state of a tree whose terms were lost with the switch."""
         self._handles.pop(tree, None)
         self._rows.free(tree)
 
     def counts(self, tree: Tree) -> BlockCounts | None:
-        """Return the counts of a tree's blocks; None where it is not summed here by blocks."""
+        """Return the counts of a tree's blocks; None if it is not summed by blocks here."""
         if tree not in self._handles:
             return None
         record = self._handles[tree][1]
@@ -148,7 +150,7 @@ class BlockRecords:
 
 
 def terms_data(terms: BlockTerms, record: int, row: BlockRow) -> tuple[int, ...]:
-    """Return the parameters of the P4 program's `set_terms`, in their order."""
+    """Return the arguments of the P4 program's `set_terms`, in its order."""
     data, votes = Space.DATA, Space.VOTES
     reach = [sum(span) for span in zip(terms.window, terms.kept, strict=True)]
     values = {

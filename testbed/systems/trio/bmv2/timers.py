@@ -1,6 +1,6 @@
-"""The timers of a P4 switch that sums by block records: a thread that ticks blocks to which nobody has
-contributed for their job's timeout (docs/trio.md). A switch of stages has no timers of its own: its control
-plane reads the marks of all its records at once, and remembers when it saw each change.
+"""The timers of a P4 switch that sums by block records: a thread that sends a tick for each block without a
+contribution during its job's timeout (docs/trio.md). A pipelined switch has no timers of its own: its control
+plane reads the marks of all records at once, and remembers when it saw each change.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from testbed.systems.trio.contract import P4_RECORDS
 from testbed.systems.trio.terms import terms_of
 from testbed.topology.addresses import Dpid
 
-VISITS = 4  # of each mark within a timeout
-BLOCK_SHIFT, SLOT_SHIFT = 24, 8  # of a mark: the block, the slot, and how many sources came
-_BUSY = 3  # where reading takes long: times as long as that is waited between two readings, at least
-_MOST_DOUBLED = 6  # how often the time until a tick comes again is doubled
+VISITS = 4  # readings of each mark within a timeout
+BLOCK_SHIFT, SLOT_SHIFT = 24, 8  # fields of a mark: block, slot, and sources received
+_BUSY = 3  # wait at least this many times as long as a reading took before the next one
+_MOST_DOUBLED = 6  # how often the time until the next tick is doubled at most
 
 
 @dataclass(frozen=True, slots=True)
 class TimedTree:
-    """A tree of job `number` whose blocks age out, and its records."""
+    """A tree of job `number` with blocks that age out, and its records."""
 
     number: int
     entry: Entry
@@ -38,25 +38,25 @@ class TimedTree:
 
     @property
     def timeout_s(self) -> float:
-        """Return how long a block of it waits."""
+        """The seconds that its blocks wait."""
         return terms_of(self.entry).age_out_ms / 1e3
 
 
 class SeenMarks:
-    """The marks of a switch's records as they were seen last, and since when. Pure."""
+    """The marks of a switch's records at the last reading, and since when each has been unchanged. Pure."""
 
     def __init__(self) -> None:
         self._marks = np.zeros(P4_RECORDS, np.int64)
         self._since = np.zeros(P4_RECORDS)
         self._due = np.full(P4_RECORDS, np.inf)
-        self._ticks = np.zeros(P4_RECORDS, np.int64)  # that were due for what a mark says
-        self._starts: dict[int, tuple[int, int, int]] = {}  # of jobs' trees, by the row that each has
+        self._ticks = np.zeros(P4_RECORDS, np.int64)  # ticks sent for the present mark
+        self._starts: dict[int, tuple[int, int, int]] = {}  # (job, tree, generation) by first record
 
     def due(self, read: Sequence[int], now: float, timed: Iterable[TimedTree]) -> list[tuple[Entry, Tick]]:
-        """Return the ticks that are due by marks which were read at `now`, in seconds."""
+        """Return the ticks that are due, given marks read at time `now`, in seconds."""
         marks, timed = np.array(read, np.int64), list(timed)
         changed = marks != self._marks
-        for tree in timed:  # one that starts again has the marks of the one that was here
+        for tree in timed:  # a new start inherits the marks of the row's earlier tree
             start = tree.number, tree.entry.tree, tree.entry.generation
             changed[tree.row.first : tree.row.end] |= self._starts.get(tree.row.first) != start
             self._starts[tree.row.first] = start
@@ -70,7 +70,9 @@ class SeenMarks:
         return ticks
 
     def _tick(self, tree: TimedTree, at: int, now: float) -> tuple[Entry, Tick]:
-        """One that comes again, since a source was not ready for it, comes twice as seldom each time."""
+        """Make the tick for a record. A tick repeats, since a source may not have been ready for it; the
+        interval doubles each time.
+        """
         mark, entry = int(self._marks[at]), tree.entry
         self._ticks[at] = min(self._ticks[at] + 1, _MOST_DOUBLED)
         self._due[at] = now + tree.timeout_s * (1 << int(self._ticks[at]))
@@ -81,8 +83,9 @@ class SeenMarks:
 
 
 class MarkTimers:
-    """The timers of one switch: a thread, from the first tree that is given to it on. `send` has the switch
-    work on a frame. `failed` is told what keeps ticks from it, other than that it has ended or is away.
+    """The timers of one switch: a thread that starts with the first tree. `send` passes a frame to the
+    switch. `failed` is called with the reason when ticks cannot be sent, unless the switch has ended or is
+    unreachable.
     """
 
     def __init__(self, dpid: Dpid, send: Callable[[bytes], None], failed: Callable[[str], object]) -> None:
@@ -95,7 +98,7 @@ class MarkTimers:
         self._seen = SeenMarks()
 
     def set(self, number: int, entry: Entry, row: BlockRow) -> None:
-        """Have the blocks of a tree of job `number` age out as its entry says."""
+        """Let the blocks of a tree of job `number` age out by its entry's terms."""
         with self._lock:
             self._timed[number, entry.tree] = TimedTree(number, entry, row)
             if self._thread is None:
@@ -105,12 +108,12 @@ class MarkTimers:
         self._wake.set()
 
     def forget(self, number: int, tree: int) -> None:
-        """Have a tree's blocks age out no more."""
+        """Stop ageing out a tree's blocks."""
         with self._lock:
             self._timed.pop((number, tree), None)
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         with self._lock:
             self._timed.clear()
             self._ends, thread = True, self._thread
@@ -130,7 +133,7 @@ class MarkTimers:
                     try:
                         self._look(client, timed)
                     except (NoAnswerError, AwayError):
-                        pass  # it ended, or is being started again, or is asked again in a moment
+                        pass  # the switch ended or restarts; or the next round asks again
                     except TestbedError as error:
                         self._failed(str(error))
                 took = time.monotonic() - began
@@ -141,7 +144,7 @@ class MarkTimers:
             client.close()
 
     def _look(self, client: SwitchClient, timed: list[TimedTree]) -> None:
-        """Read all marks, and send the ticks that are due by them."""
+        """Read all marks, and send the ticks that are due."""
         marks = client.register("block_marks")
         for entry, tick in self._seen.due(marks, time.monotonic(), timed):
             self._send(tick_frame(tick, entry))

@@ -1,1 +1,1 @@
-"""Block records in the maps of XDP's programs: a place's part of Trio-ML's program there."""
+"""Block records in the maps of XDP programs: Trio-ML's program's part of such a place."""

@@ -1,5 +1,5 @@
-"""The job records of trees that are summed by blocks, mapped: words of them that the agent changes while
-programs do (docs/trio.md).
+"""The memory-mapped job records of trees summed by blocks: the agent changes single words of them while BPF
+programs do too (docs/trio.md).
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ _SIZE = -(-MOST_JOB_RECORDS * _BYTES // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 class SharedRecords:
-    """All job records, by the map's descriptor. Whatever is written is a word of its own."""
+    """All job records, mapped by the map's descriptor. Every write is to one word."""
 
     def __init__(self, fd: int) -> None:
-        assert _BYTES % 8 == 0  # as the kernel lays an array's values out
+        assert _BYTES % 8 == 0  # the kernel aligns an array's values to 8 bytes
         self._library = library()
         self._memory = mmap.mmap(fd, _SIZE)
 
     def close(self) -> None:
-        """Give the mapping back."""
+        """Unmap the memory."""
         self._memory.close()
 
     def set_bits(self, index: int, place: int, bits: int) -> None:
-        """Say that sources left: `bits` of the word at a place of `out`."""
+        """Mark sources as absent: set `bits` in word `place` of `out`."""
         word = self._u64(index, JOB_RECORD.offset("out") + 8 * place)
         self._library.timers_set_bits(ctypes.byref(word), bits)
 
     def note(self, index: int, source: int, reached: Reached) -> None:
-        """Say how far a source is, by space; what is there stays where it is more."""
+        """Record a source's progress, by space; a smaller value is ignored."""
         for space in Space:
             at = JOB_RECORD.offset("reached") + 4 * (space * MOST_SOURCES + source)
             word = ctypes.c_uint32.from_buffer(self._memory, index * _BYTES + at)
@@ -41,7 +41,7 @@ class SharedRecords:
                 word.value = reached[space]
 
     def rise(self, index: int, floors: Reached) -> None:
-        """Have the floors rise, by space, or stay."""
+        """Raise the floors, by space; lower values are ignored."""
         for space in Space:
             word = self._u64(index, JOB_RECORD.offset("floor") + 8 * space)
             self._library.timers_raise(ctypes.byref(word), floors[space])

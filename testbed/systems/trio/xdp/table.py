@@ -1,5 +1,5 @@
 """A place's table of block records in the XDP programs' maps, and the records of the jobs that share it
-(docs/trio.md). Not safe for several threads, but for what is only read.
+(docs/trio.md). Not thread-safe, except for methods that only read.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class BlockTable:
     has_slots = False
 
     def __init__(self, cells: Cells, ifindex: int) -> None:
-        """`ifindex` is the device that stands for the place, where its timers send ticks."""
+        """Create the table. `ifindex` is the device that represents the place; its timers send
+        ticks there.
+        """
         self._ifindex = ifindex
         self._timers: Timers | None = None
         self._cells, self._programs = cells, cells.programs
@@ -78,7 +80,7 @@ class BlockTable:
             raise
 
     def close(self) -> None:
-        """Give back the memory, and the job records."""
+        """Free the memory and the job records."""
         if self._timers:
             self._timers.close()
             self._timers = None
@@ -94,8 +96,8 @@ class BlockTable:
         self._cells.free("tables", self._cell)
 
     def admit(self, number: int, entry: Entry, is_new: bool) -> Mapping[str, int]:
-        """Put the record of a tree of job `number`; that of one which is there stays as it is. Return the
-        indices of the table and of the record.
+        """Write the job record of a tree of job `number`, unless it exists. Return the indices of the table
+        and of the record.
         """
         key = (number, entry.tree)
         if is_new or key not in self._records:
@@ -129,7 +131,7 @@ class BlockTable:
         )
 
     def release(self, number: int, tree: int) -> None:
-        """Take the record of a tree away; nothing if there is none. Its blocks' records are anybody's."""
+        """Free the job record of a tree, if there is one. Its blocks' records may then be reused."""
         index = self._records.pop((number, tree), None)
         if index is not None:
             if self._timers:
@@ -139,11 +141,11 @@ class BlockTable:
             self._cells.free("job_records", index)
 
     def timer_counts(self) -> TimerCounts | None:
-        """Return what the timers here did; None where none are."""
+        """Return the counters of the timers; None if there are none."""
         return self._timers.counts() if self._timers else None
 
     def failure(self) -> str | None:
-        """Return why blocks age out no more; None where they do, or where no timers are."""
+        """Return why blocks no longer age out; None if they do, or if there are no timers."""
         return self._timers.failure() if self._timers else None
 
     def _made_timers(self) -> Timers:
@@ -154,7 +156,7 @@ class BlockTable:
         return self._timers
 
     def counts(self, number: int, tree: int) -> BlockCounts | None:
-        """Return the counts of a tree's blocks; None where there is no such tree."""
+        """Return the counts of a tree's blocks; None for an unknown tree."""
         if (index := self._records.get((number, tree))) is None:
             return None
         job = self._job(index)
@@ -164,8 +166,8 @@ class BlockTable:
         return BlockCounts(int(job["made"]), int(job["active"]), missed)
 
     def standing(self, number: int, tree: int) -> TreeStanding | None:
-        """Return how the sources of a tree stand; None where there is no such tree, or it has no timers. What
-        they lacked is told once.
+        """Return the standing of a tree's sources; None for an unknown tree or one without timers. Each call
+        reports `lacked` only since the previous call.
         """
         if (index := self._records.get((number, tree))) is None or self._timers is None:
             return None
@@ -181,21 +183,23 @@ class BlockTable:
         return TreeStanding(self._timers.lacked(index), out, reached, int(job["made"]))
 
     def leave(self, number: int, tree: int, sources: int) -> None:
-        """Take sources, a bitmap, out of a tree: a word at a time, while programs may clear bits of it."""
+        """Remove sources (a bitmap) from a tree, one word at a time: programs may clear bits at the same
+        moment.
+        """
         if (index := self._records.get((number, tree))) is not None:
             for place in range(_WORDS):
                 if word := sources >> 64 * place & (1 << 64) - 1:
                     self._shared.set_bits(index, place, word)
 
     def hear(self, number: int, tree: int, source: int, reached: Reached) -> None:
-        """Note how far a source is, where that is more than what it sent says. If it sends at this moment,
-        one of both stays, of which neither is too much.
+        """Record a source's progress, if it exceeds what its own packets showed. If a packet updates it at
+        the same moment, either value may remain; neither is too large.
         """
         if (index := self._records.get((number, tree))) is not None:
             self._shared.note(index, source, reached)
 
     def rise(self, number: int, tree: int, floors: Reached) -> None:
-        """Let the floors of a tree rise, or stay."""
+        """Raise the floors of a tree; lower values are ignored."""
         if (index := self._records.get((number, tree))) is not None:
             self._shared.rise(index, floors)
 
@@ -204,7 +208,7 @@ class BlockTable:
         return SharedRecords(self._programs.map_fd("job_records"))
 
     def job(self, number: int, tree: int = 0) -> np.void:
-        """Return the record of a tree as it is."""
+        """Read the job record of a tree from the map."""
         return self._job(self._records[number, tree])
 
     def _job(self, index: int) -> np.void:

@@ -1,5 +1,5 @@
-"""The timers of a place that sums by block records: a compiled thread that ticks blocks which nobody has
-contributed to for their job's timeout (testbed/systems/trio/xdp/native/timers.c, docs/trio.md).
+"""The timers of a place that sums by block records: a compiled thread that sends ticks for blocks without a
+contribution during their job's timeout (testbed/systems/trio/xdp/native/timers.c, docs/trio.md).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from testbed.topology.addresses import CONTROL_DEVICES
 
 _COMPILED = native.of_system(f"{__package__}._timers")
 _LIBRARY = _COMPILED.path
-_SOURCE = slice(6, 10)  # of a frame: where the device is named that stands for the place
+_SOURCE = slice(6, 10)  # bytes of a frame that hold the place's device index
 _QDISC_BYPASS = 20  # PACKET_QDISC_BYPASS
 _SOL_PACKET = 263
 
@@ -37,7 +37,7 @@ class _Counts(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class MappedTable:
-    """A table with so many buckets, and records of so many bytes, by descriptors that can be mapped."""
+    """A table's map descriptors for mmap, its number of buckets, and the bytes of a record."""
 
     bucket_fd: int
     record_fd: int
@@ -47,8 +47,8 @@ class MappedTable:
 
 @dataclass(frozen=True, slots=True)
 class TimerCounts:
-    """The doings of a place's timers: wakes of their thread, buckets looked at, ticks sent and not, the time
-    that it took, and how late it woke at most.
+    """The counters of a place's timers: wake-ups of the thread, buckets visited, ticks sent and not sent,
+    processing time, and the largest wake-up delay.
     """
 
     wakes: int
@@ -61,7 +61,7 @@ class TimerCounts:
 
 @cache
 def library() -> ctypes.CDLL:
-    """Return the compiled timers. Raises HostError where they were not compiled, or from other sources."""
+    """Load the compiled timers. HostError if they were not compiled, or from other sources."""
     if why := _COMPILED.why_stale(_LIBRARY):
         raise HostError(why)
     try:
@@ -87,7 +87,7 @@ def library() -> ctypes.CDLL:
 
 
 def control_socket() -> socket.socket:
-    """Return a socket that sends into CONTROL_DEVICES, which are in the caller's network namespace."""
+    """Open a socket that sends into CONTROL_DEVICES, which are in the caller's network namespace."""
     opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC)
     try:
         opened.setsockopt(_SOL_PACKET, _QDISC_BYPASS, 1)
@@ -100,8 +100,8 @@ def control_socket() -> socket.socket:
 
 
 class Timers:
-    """The timers of one table. `ifindex` is the device that stands for the place, and `opened` the socket by
-    which frames come to its control port, which is closed with this.
+    """The timers of one table. `ifindex` is the device that represents the place. `opened` is the socket
+    through which frames reach its control port; `close` closes it.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Timers:
             raise OSError(code, f"start the timers of a place: {os.strerror(code)}")
 
     def set(self, record: int, serial: int, number: int, entry: Entry) -> None:
-        """Have the blocks of a tree of job `number` age out as its entry says; its job record is that of this
+        """Let the blocks of a tree of job `number` age out by its entry's terms; its job record has this
         index and serial number.
         """
         frame = bytearray(tick_frame(Tick(number, entry.generation, entry.tree, 0, 0, 0), entry))
@@ -129,27 +129,27 @@ class Timers:
         self._library.timers_set(self._handle, record, serial, timeout_ns, bytes(frame), len(frame))
 
     def forget(self, record: int) -> None:
-        """Have a tree's blocks age out no more."""
+        """Stop ageing out a tree's blocks."""
         self._library.timers_set(self._handle, record, 0, 0, b"", 0)
 
     def lacked(self, record: int) -> int:
-        """Return the sources of a tree, a bitmap, that blocks waited for in vain since the last call."""
+        """Return the bitmap of a tree's sources for which blocks waited in vain since the last call."""
         words = (ctypes.c_uint64 * (MOST_SOURCES // 64))()
         self._library.timers_lacked(self._handle, record, words)
         return sum(word << 64 * place for place, word in enumerate(words))
 
     def failure(self) -> str | None:
-        """Return why they stopped: the kernel refuses their ticks for good. None while they go on."""
+        """Return why the timers stopped: the kernel refuses their ticks permanently. None while they run."""
         code = int(self._library.timers_error(self._handle))
         return f"send ticks by {CONTROL_DEVICES[0]}: {os.strerror(code)}" if code else None
 
     def counts(self) -> TimerCounts:
-        """Return what they did."""
+        """Return the timers' counters."""
         counts = _Counts()
         self._library.timers_counts(self._handle, ctypes.byref(counts))
         return TimerCounts(*(int(getattr(counts, name)) for name in _COUNTED))
 
     def close(self) -> None:
-        """End the thread. No other call may follow."""
+        """Stop the thread. No other call may follow."""
         self._library.timers_close(self._handle)
         self._socket.close()
