@@ -17,8 +17,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import _disable_current_modes
 
 from testbed.wire.calls import Tables
 from testbed.wire.transports import PACKETS
@@ -136,10 +138,12 @@ def _introduced(gloo: Any, is_up: bool, rank: int) -> _Members:
     """Have the members of a group tell each other who they are: each knows of its own groups alone, and all
     must take the same for the first.
     """
-    mine = torch.tensor([int(is_up), rank, secrets.randbits(62)])
-    rows = [torch.empty_like(mine) for _ in range(gloo.size())]
-    gloo.allgather([rows], [mine]).wait()
-    return _Members(tuple(int(row[1]) for row in rows), any(bool(row[0]) for row in rows), int(rows[0][2]))
+    mine = np.array([int(is_up), rank, secrets.randbits(62)], np.int64)
+    rows = np.empty((gloo.size(), len(mine)), np.int64)
+    # a group may be made where torch has its tensors be none of memory: on the device meta, fake, or local
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        gloo.allgather([[torch.from_numpy(row) for row in rows]], [torch.from_numpy(mine)]).wait()
+    return _Members(tuple(map(int, rows[:, 1])), bool(rows[:, 0].any()), int(rows[0, 2]))
 
 
 def _order(job: JobEnv, members: _Members, member: int) -> Any:

@@ -6,6 +6,7 @@ stacks.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import faulthandler
 import os
@@ -16,6 +17,7 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
@@ -213,6 +215,17 @@ def profiled() -> None:
         dist.all_reduce(torch.ones(1003))
     names = {event.key for event in profile.key_averages()}
     assert {"c10d::allreduce_", "inc:all_reduce"} <= names, names
+
+
+@habit
+def groups_made_while_tensors_have_no_memory() -> None:
+    for mode in (torch.device("meta"), FakeTensorMode(), contextlib.nullcontext()):
+        with mode:
+            group = dist.new_group()
+        vector = torch.full((100_003,), 1.0 + dist.get_rank())
+        dist.all_reduce(vector, group=group)
+        assert vector[7] == sum(range(1, dist.get_world_size() + 1)), vector[7]
+        dist.destroy_process_group(group)
 
 
 @habit
