@@ -107,6 +107,7 @@ def topology_of_config(name: str, caller: Caller) -> Topology:
     from testbed.jobs.environment import worker_environment
     from testbed.plugins.user_class import is_users
     from testbed.topology.catalogue import find
+    from testbed.topology.load import SHOWN_STDIN, STDIN
 
     if is_users(name) and not name.endswith((".yaml", ".yml")):
         check_tools()  # Mininet among them
@@ -121,7 +122,7 @@ def topology_of_config(name: str, caller: Caller) -> Topology:
     try:
         return settled(topology, folder, caller, worker_environment(os.environ, caller))
     except RequestError as error:
-        raise RequestError(f"{name}: {error}") from error
+        raise RequestError(f"{SHOWN_STDIN if name == str(STDIN) else name}: {error}") from error
 
 
 def check_mtu(mtu: int) -> None:

@@ -61,6 +61,7 @@ def running_job(job: Job) -> RunningJob:
 
 def ended_job(job: Job, failure: str | None, outcome: RunResult | None) -> EndedJob:
     """Make the journal's record of a job that has ended. `outcome` is its result, if it has one."""
+    bound = outcome.bound if outcome else None
     return EndedJob(
         id=job.id,
         began=round(job.began_unix, 3),
@@ -73,8 +74,8 @@ def ended_job(job: Job, failure: str | None, outcome: RunResult | None) -> Ended
         failure=failure,
         verdict=outcome.verdict if outcome else None,
         notes=tuple(job.notes[-20:]),
-        ratio=outcome.bound.ratio if outcome and outcome.bound else None,
-        measured_ms=outcome.bound.measured_ms if outcome and outcome.bound else None,
+        ratio=bound.ratio if bound else None,
+        measured_ms=bound.measured_ms if bound and not bound.coarse else None,  # else no round was seen
         retransmits=retransmits(worker.stats for worker in outcome.workers) if outcome else 0,
     )
 

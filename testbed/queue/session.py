@@ -87,6 +87,7 @@ class Session:
         self._theirs = {port for ports in self._ports.values() for port in ports}
         self._turning = Turning(self._controller, self._ports)
         self._failing_s: list[float] = []  # the last slots, if the policy failed in all of them
+        self._failing_on: frozenset[int] = frozenset()  # the jobs that it saw in them
         self._ending = self._over = False
 
     def clock(self) -> float:
@@ -198,6 +199,7 @@ class Session:
             progress = tuple(queued.progress(self.rules.limits.slot_s) for queued in visible)
             state = State(self._limits_now(visible), self.slot, progress, live.ports_of(counted(lit)))
         if not visible:
+            self._failing_s.clear()
             return
         decision, took_s = self._decide(policy, state, deadline)
         self._carry_out(state, decision, {queued.id: queued for queued in visible}, lit, took_s)
@@ -336,8 +338,10 @@ class Session:
             check_decision(state, decision, self.rules.policy)
         except GoneError as error:
             self._complain(f"slot {state.slot}: {error}; jobs that wait are ended")
-            self._fail_waiting(str(error))
+            waiting = {queued.id for queued in self.all if queued.started is None}
+            self.cancel(waiting, str(error), failing=True)
         except OverrunError as error:
+            self._failing_s.clear()
             if self.is_done():  # no job needs the decision
                 return Decision(), None
             self.account.overruns += 1
@@ -354,26 +358,28 @@ class Session:
         return live.lasting(self.decision, running), None
 
     def _failed(self, state: State, why: str, complaint: str) -> None:
-        """Count a slot in which the policy failed, and complain. Fail the jobs that wait where it has failed
-        for long while no job ran and none was to arrive: it sees the same state in each slot then.
+        """Count a slot in which the policy failed, and complain. If it has failed for long on the same jobs,
+        of which none runs, while none was to arrive, fail these: it would see the same state in each slot.
         """
         self.account.fail(why)
         self._complain(f"{complaint}; the last decision stays in force")
+        visible = frozenset(progress.job.id for progress in state.jobs)
         with self.lock:
             is_arriving = any(queued.state == "coming" for queued in self.all)
         if is_arriving or any(progress.started is not None for progress in state.jobs):
             self._failing_s.clear()
             return
+        if visible != self._failing_on:
+            self._failing_s.clear()
+            self._failing_on = visible
         self._failing_s.append(self.clock())
         lasted_s = self._failing_s[-1] - self._failing_s[0]
         if len(self._failing_s) < _MOST_FAILING_SLOTS or lasted_s < _LEAST_FAILING_S:
             return
-        reason = f"the policy failed in {len(self._failing_s)} slots in a row and no job ran: {why}"
+        self._failing_s.clear()
+        reason = f"the policy failed for {_MOST_FAILING_SLOTS} slots or longer and no job ran: {why}"
         self._complain(f"slot {state.slot}: {reason}; jobs that wait are ended")
-        self._fail_waiting(reason)
-
-    def _fail_waiting(self, reason: str) -> None:
-        self.cancel({queued.id for queued in self.all if queued.started is None}, reason, failing=True)
+        self.cancel(set(visible), reason, failing=True)
 
     def _carry_out(
         self,

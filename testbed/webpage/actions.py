@@ -4,8 +4,9 @@ others.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.api.circuits import ANSWER_TIMEOUT_S
@@ -17,6 +18,8 @@ from testbed.messages.controller import CircuitsMade, LitCircuits
 from testbed.messages.status import Status
 from testbed.webpage.view import change_text
 
+_MOST_DIGITS = 12  # of a job's number
+
 
 @dataclass(frozen=True, slots=True)
 class PageActions:
@@ -25,23 +28,28 @@ class PageActions:
     runtime: Runtime
     uid: int  # the user to act as; the daemon accepts it only from root
     call: Callable[..., Any] = rpc.call
+    changing: threading.Lock = field(default_factory=threading.Lock)  # one reads and sets circuits at a time
 
     def light(self, a: str, b: str, force: bool) -> str:
         """Set up a circuit between two optical ports, in the place of those that either has, by
         `testbed circuits set`.
         """
-        return self._set([*self._others(a, b), [a, b]], force)
+        with self.changing:
+            others = [circuit for circuit in self._lit() if not {*circuit} & {a, b}]
+            return self._set([*others, [a, b]], force)
 
     def clear(self, circuit: str, force: bool) -> str:
         """Clear a circuit, such as "u1o1-u2o1"."""
-        a, _, b = circuit.partition("-")
-        return self._set(self._others(a, b), force)
+        with self.changing:
+            lit = self._lit()
+            others = [each for each in lit if "-".join(each) != circuit]
+            if len(others) == len(lit):
+                raise RequestError(f"circuit {circuit} is not lit")
+            return self._set(others, force)
 
-    def _others(self, *ports: str) -> list[list[str]]:
-        """Return the circuits now that end at none of these ports."""
+    def _lit(self) -> list[list[str]]:
         answer = self.call(self.runtime.controller_socket, "circuits", timeout_s=ANSWER_TIMEOUT_S)
-        lit = decode(LitCircuits, answer, "circuits").circuits
-        return [list(circuit) for circuit in lit if not {*circuit} & {*ports}]
+        return [list(circuit) for circuit in decode(LitCircuits, answer, "circuits").circuits]
 
     def _set(self, circuits: list[list[str]], force: bool) -> str:
         asked: dict[str, Any] = {"action": "set", "circuits": circuits} if circuits else {"action": "clear"}
@@ -53,7 +61,7 @@ class PageActions:
 
     def end_job(self, text: str) -> str:
         """End a queued or running job."""
-        if not text.isdecimal():
+        if not text.isdecimal() or len(text) > _MOST_DIGITS:
             raise RequestError(f"job {text!r}: the number of a job is accepted")
         number = int(text)
         status = decode(Status, self._ask("status"), "status")

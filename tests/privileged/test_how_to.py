@@ -100,7 +100,7 @@ class Reader:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._open.callback(self._end, process)
+        self._open.callback(self._end, process, output)
         wait_for(lambda: is_printed(typed, output.read_text()), f"$ {typed.words}: {typed.lines}", BEGUN_S)
 
     @staticmethod
@@ -108,10 +108,11 @@ class Reader:
         return ["bash", "-c", words.replace("sudo ", "")]
 
     @staticmethod
-    def _end(process: subprocess.Popen[bytes]) -> None:
+    def _end(process: subprocess.Popen[bytes], output: Path) -> None:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait(CALL_S)
+        assert "Traceback" not in output.read_text(), output.read_text()  # `down` may end it by any exit code
 
 
 @pytest.mark.usefixtures("nothing_left")

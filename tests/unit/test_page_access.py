@@ -319,8 +319,12 @@ def test_with_it_the_commands_requests_are_sent(tmp_path: Path) -> None:
     both = [["u1o1", "u2o1"], ["u1o2", "u2o2"]]
     assert sent[1][1] == {"action": "set", "force": True, "circuits": both}
     assert sent[3][1] == {"action": "set", "force": False, "circuits": [["u1o2", "u3o1"]]}
-    with pytest.raises(RequestError, match="the number of a job is accepted"):
-        actions.end_job("all")
+    for wrong in ("all", "9" * 5000):
+        with pytest.raises(RequestError, match="the number of a job is accepted"):
+            actions.end_job(wrong)
+    for wrong in ("nonsense", "u1o1-u9o1"):
+        with pytest.raises(RequestError, match=f"^circuit {wrong} is not lit$"):
+            actions.clear(wrong, True)
 
 
 def test_metrics_come_in_the_format_that_is_asked_for(served: tuple[World, Access]) -> None:

@@ -124,9 +124,31 @@ def test_a_policy_that_fails_while_no_job_runs_fails_the_jobs_that_wait(
     made.policy.spoil = fail
     made.start()
     made.until(lambda: all(queued.state == "ended" for queued in made.all), "the jobs that wait are ended")
-    reason = f"the policy failed in {session._MOST_FAILING_SLOTS} slots in a row and no job ran: {why}"
+    reason = f"the policy failed for {session._MOST_FAILING_SLOTS} slots or longer and no job ran: {why}"
     assert [queued.failure for queued in made.all] == [reason, reason]
     assert any(f"{reason}; jobs that wait are ended" in note for note in made.notes)
+    made.end()
+
+
+def test_a_job_that_comes_later_has_its_own_slots_under_a_failing_policy(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_LEAST_FAILING_S", 0.0)
+    monkeypatch.setattr(session, "_MOST_FAILING_SLOTS", 5)
+    made = world({"name": "a", "place": "u1:2"}, {"name": "b", "place": "u2:2", "at_s": 0.7})
+    slots: dict[frozenset[int], int] = {}
+
+    def fail(state: State, decision: Decision) -> Decision:
+        visible = frozenset(progress.job.id for progress in state.jobs)
+        slots[visible] = slots.get(visible, 0) + 1
+        raise PolicyError("policy x raised")
+
+    made.policy.spoil = fail
+    made.start()
+    made.until(lambda: all(queued.state == "ended" for queued in made.all), "the jobs that wait are ended")
+    last = max(slots, key=max)
+    assert slots[last] >= 5, slots
+    assert sum("jobs that wait are ended" in note for note in made.notes) == 1
     made.end()
 
 
