@@ -30,6 +30,7 @@ class _Request:
     after: object = 0
     circuits: object = None
     demands: object = None
+    instead_of: object = None
     members: object = None
     other_than: object = None
     root: object = None
@@ -59,6 +60,7 @@ class Api:
             "history": self._changes,
             "plan": self._plan,
             "apply": lambda request: _written(conductor.apply(_circuits(request.circuits))),
+            "exchange": self._exchange,
             "request": lambda request: _written(conductor.request(_demands(request.demands))),
             "schedule": self._schedule,
             "unschedule": lambda request: conductor.leave(),
@@ -90,6 +92,11 @@ class Api:
             "failed_locks": state.failed_locks,
             **kept,
         }
+
+    def _exchange(self, request: _Request) -> object:
+        wanted, expected = _circuits(request.circuits), _circuits(request.instead_of)
+        is_done, record = self._conductor.exchange(wanted, expected)
+        return {"is_done": is_done, "event": _written(record)}
 
     def _changes(self, request: _Request) -> object:
         after = _number("after", request.after)

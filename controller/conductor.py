@@ -206,6 +206,18 @@ class Conductor:
         """Set exactly these circuits. Return the history's record, or None if nothing had to change."""
         return self._change(Ordered(checked(pairs, self._planes)))
 
+    def exchange(
+        self, pairs: Iterable[Sequence[str]], instead_of: Iterable[Sequence[str]]
+    ) -> tuple[bool, ChangeRecord | None]:
+        """Set exactly these circuits if the decided ones are still `instead_of`. Return whether they were,
+        and the history's record, None if nothing had to change.
+        """
+        wanted, expected = (checked(each, self._planes) for each in (pairs, instead_of))
+        with self._busy, _no_collections():
+            if expected != (self._state.circuits or frozenset()):
+                return False, None
+            return True, self._run_change(Ordered(wanted))
+
     def keep(self, table: Timetable) -> None:
         """Start a timetable, which the fast path executes by its own clock, even if this process ends. After
         `leave`, circuits are as before.
@@ -299,11 +311,12 @@ class Conductor:
     def _change(self, event: Demanded | Ordered) -> ChangeRecord | None:
         """Change circuits, unless a timetable runs when this errand's turn comes."""
         with self._busy, _no_collections():
-            if self._plane is not None and self._plane.is_kept():
-                raise RequestError(
-                    "circuits: the optical switch keeps a schedule; circuits unschedule ends it"
-                )
-            return self._run(self._decide(event))
+            return self._run_change(event)
+
+    def _run_change(self, event: Demanded | Ordered) -> ChangeRecord | None:
+        if self._plane is not None and self._plane.is_kept():
+            raise RequestError("circuits: the optical switch keeps a schedule; circuits unschedule ends it")
+        return self._run(self._decide(event))
 
     def _conduct(self, event: Event) -> ChangeRecord | None:
         with self._busy:

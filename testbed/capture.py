@@ -76,7 +76,8 @@ def main(argv: list[str]) -> int:
         raise
     for thread in copying:
         thread.join()
-    last = json.dumps(result) if options.json else said(result)
+    early = too_late(result, options.count, seconds) if options.seconds is None else ""
+    last = json.dumps(result) if options.json else f"{said(result)}{early}"
     print(last, file=sys.stderr if to_stdout else sys.stdout)
     return 0
 
@@ -90,6 +91,13 @@ def said(result: CapturedFrames) -> str:
     count = result["forward"] + result["backward"]
     ways = f"{result['forward']} {result['from']}, {result['backward']} {result['to']}"
     return f"{result['link']}: {count} frames in {result['seconds']:.1f} s ({ways}){missed}; {result['file']}"
+
+
+def too_late(result: CapturedFrames, wanted: int | None, usual_s: float) -> str:
+    """Say that the usual duration ended a capture before the `wanted` frames; "" if it did not."""
+    if wanted is None or result["forward"] + result["backward"] >= wanted or result["seconds"] < usual_s:
+        return ""
+    return f"; {wanted} frames were wanted, and {usual_s:g} s were over: --seconds allows more"
 
 
 def _copy(fd: int) -> None:

@@ -22,6 +22,8 @@ ACTIONS = {
     "plan": "show the circuits that would serve pairs of units",
     "request": "set up circuits that serve pairs of units",
     "set": "set up exactly these circuits, and clear all others",
+    "add": "set up circuits, in the place of those that have one of their ports",
+    "remove": "clear circuits, and leave the others",
     "clear": "clear all circuits",
     "reset": "set up the configuration's circuits",
     "history": "show each change with its dark time",
@@ -29,7 +31,9 @@ ACTIONS = {
     "unschedule": "end the timetable",
     "crossings": "count the frames that crossed or were lost, by port",
 }
-BY_HAND = ("request", "set", "clear", "reset")  # through the daemon, which knows which jobs use the circuits
+BY_HAND = ("request", "set", "add", "remove", "clear", "reset")
+"""Through the daemon, which knows which jobs use the circuits."""
+PORTS = ("set", "add", "remove")  # whose words are pairs of optical ports
 _MEANINGS = "; ".join(f"{action}: {meaning}" for action, meaning in ACTIONS.items())
 
 
@@ -48,13 +52,13 @@ def main(argv: list[str]) -> int:
         "rest",
         nargs="*",
         metavar="UNIT-UNIT|PORT-PORT|FILE",
-        help="with plan and request: units to connect, such as u1-u3; with set: optical ports, such as "
-        "u1o1-u2o1; with schedule: a YAML file",
+        help="with plan and request: units to connect, such as u1-u3; with set, add and remove: "
+        "optical ports, such as u1o1-u2o1; with schedule: a YAML file",
     )
     parser.add_argument(
         "--force",
         action="store_true",
-        help="also take circuits from running jobs (request, set, clear, reset)",
+        help=f"also take circuits from running jobs ({', '.join(BY_HAND)})",
     )
     arguments = parser.parse_intermixed_args(argv)
     if arguments.force and arguments.action not in BY_HAND:
@@ -72,10 +76,10 @@ def _answer(control: CircuitControl, action: str, rest: list[str], force: bool) 
     """
     if action == "schedule" and len(rest) != 1:
         raise RequestError(f"circuits schedule: {len(rest)} files; one YAML file is accepted")
-    if rest and action not in ("plan", "request", "set", "schedule"):
+    if rest and action not in ("plan", "request", "schedule", *PORTS):
         raise RequestError(
             f"circuits {action}: {rest[0]}; nothing is accepted behind it, pairs of units like u1-u3 behind "
-            f"plan and request, of ports like u1o1-u2o1 behind set"
+            f"plan and request, of ports like u1o1-u2o1 behind {', '.join(PORTS)}"
         )
     if action not in BY_HAND:
         return getattr(control, "now" if action == "list" else action)(*rest)

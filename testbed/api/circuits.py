@@ -97,10 +97,15 @@ class CircuitControl:
 
     def set(self, *circuits: Pair, force: bool = False) -> CircuitChange:
         """Set up exactly these circuits, such as "u1o1-u2o1", and clear all others."""
-        if not circuits:
-            raise RequestError("circuits set: pairs of optical ports like u1o1-u2o1 are accepted")
-        pairs = [_pair(each, "circuit", "optical ports like u1o1-u2o1") for each in circuits]
-        return self._set("set", force, circuits=pairs)
+        return self._set("set", force, circuits=circuits_of("set", circuits))
+
+    def add(self, *circuits: Pair, force: bool = False) -> CircuitChange:
+        """Set up these circuits, in the place of those that have one of their ports; leave the others."""
+        return self._set("add", force, circuits=circuits_of("add", circuits))
+
+    def remove(self, *circuits: Pair, force: bool = False) -> CircuitChange:
+        """Clear these circuits, and leave the others."""
+        return self._set("remove", force, circuits=circuits_of("remove", circuits))
 
     def clear(self, force: bool = False) -> CircuitChange:
         """Clear all circuits."""
@@ -179,6 +184,13 @@ def demands_of(action: str, pairs: Sequence[Pair]) -> list[list[str]]:
     if not pairs:
         raise RequestError(f"circuits {action}: pairs of units like u1-u3 are accepted")
     return [_pair(each, "demand", "units like u1-u3") for each in pairs]
+
+
+def circuits_of(action: str, pairs: Sequence[Pair]) -> list[list[str]]:
+    """Split pairs of optical ports. Raises RequestError if a pair is malformed or there is none."""
+    if not pairs:
+        raise RequestError(f"circuits {action}: pairs of optical ports like u1o1-u2o1 are accepted")
+    return [_pair(each, "circuit", "optical ports like u1o1-u2o1") for each in pairs]
 
 
 def _pair(pair: Pair, what: str, accepted: str) -> list[str]:

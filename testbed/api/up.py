@@ -34,7 +34,8 @@ def bring_up(
     check_name(name)
     content = None
     if isinstance(config, Mapping):  # by the standard input: files that it names start in the working folder
-        content = _yaml({**config, "name": config.get("name", name)}, "configuration")
+        own = config.get("name")
+        content = _yaml({**config, "name": name if own is None else own}, "configuration")
     words = ["up", "--detach", "--json", "--ends-with", str(os.getpid()), "--name", name]
     words += ["--config", str(config) if content is None else str(STDIN)]
     words += [*(["--controller", controller] if controller else [])]

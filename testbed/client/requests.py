@@ -39,8 +39,8 @@ class LinkRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitsRequest:
-    """The request `circuits`: an action (request, set, clear or reset), its pairs of units or of optical
-    ports, and whether it may take circuits from running jobs.
+    """The request `circuits`: an action (request, set, add, remove, clear or reset), its pairs of units or of
+    optical ports, and whether it may take circuits from running jobs.
     """
 
     action: Any = None

@@ -11,14 +11,14 @@ from typing import Any
 
 from testbed.aggregation.system import Layout
 from testbed.client.requests import CircuitsRequest
-from testbed.errors import RequestError
+from testbed.errors import RequestError, TestbedError
 from testbed.messages.coding import decode
 from testbed.messages.controller import (
+    CircuitsExchanged,
     CircuitsMade,
     CircuitTargets,
     JobCircuitLoss,
     LitCircuits,
-    ReconfigurationEvent,
 )
 from testbed.messages.jobs import NetworkUse
 from testbed.messages.status import CircuitUse
@@ -29,7 +29,9 @@ from testbed.topology.fields import shown
 from testbed.topology.model import Topology
 from testbed.topology.units import UnitPair
 
-ACTIONS = ("request", "set", "clear", "reset")
+ACTIONS = ("request", "set", "add", "remove", "clear", "reset")
+_MOST_TRIES = 20  # in each the circuits had changed between reading and setting them
+
 Controller = Callable[..., Any]  # (op, **arguments) -> result
 
 
@@ -47,16 +49,19 @@ def answer(
         raise RequestError(f"circuits {shown(action)}: accepted are {', '.join(ACTIONS)}")
     if not isinstance(force, bool):
         raise RequestError(f"force: {shown(force)}; true or false is accepted")
-    target = _target(topology, controller, request)
-    lit = decode(LitCircuits, controller("circuits"), "circuits").circuits
-    now = frozenset(circuit(*pair) for pair in lit)
     units = [unit.index for unit in topology.units]
-    lost = losing(now, target, units, _pairs(layouts()), topology.core_link is not None)
-    if lost and not force:
-        raise RequestError(f"circuits {action}: {told(lost)}; --force takes them")
-    made = controller("apply", circuits=[list(pair) for pair in _names(target)])
-    event = decode(ReconfigurationEvent, made, "apply") if made else None
-    return CircuitsMade(event, tuple(_lost(job, *lost[job]) for job in sorted(lost)))
+    for _ in range(_MOST_TRIES):
+        lit = decode(LitCircuits, controller("circuits"), "circuits").circuits
+        now = frozenset(circuit(*pair) for pair in lit)
+        target = _target(topology, controller, request, now)
+        lost = losing(now, target, units, _pairs(layouts()), topology.core_link is not None)
+        if lost and not force:
+            raise RequestError(f"circuits {action}: {told(lost)}; --force takes them")
+        answer = controller("exchange", circuits=_lists(target), instead_of=_lists(now))
+        exchanged = decode(CircuitsExchanged, answer, "exchange")
+        if exchanged.is_done:
+            return CircuitsMade(exchanged.event, tuple(_lost(job, *lost[job]) for job in sorted(lost)))
+    raise TestbedError(f"circuits {action}: others changed circuits {_MOST_TRIES} times meanwhile")
 
 
 def told(lost: Mapping[int, tuple[frozenset[Circuit], list[UnitPair]]]) -> str:
@@ -69,7 +74,10 @@ def told(lost: Mapping[int, tuple[frozenset[Circuit], list[UnitPair]]]) -> str:
     return "; ".join(phrases)
 
 
-def _target(topology: Topology, controller: Controller, request: CircuitsRequest) -> frozenset[Circuit]:
+def _target(
+    topology: Topology, controller: Controller, request: CircuitsRequest, now: frozenset[Circuit]
+) -> frozenset[Circuit]:
+    """Compute the circuits that a request asks for, `now` being those that are set."""
     action = request.action
     if action == "request":
         planned = decode(CircuitTargets, controller("plan", demands=request.demands), "plan")
@@ -77,7 +85,7 @@ def _target(topology: Topology, controller: Controller, request: CircuitsRequest
     if action == "clear":
         return frozenset()
     pairs = topology.ocs.circuits if action == "reset" else request.circuits
-    if action == "set" and not (
+    if action != "reset" and not (
         isinstance(pairs, list)
         and pairs
         and all(isinstance(pair, list) and all(isinstance(end, str) for end in pair) for pair in pairs)
@@ -85,7 +93,24 @@ def _target(topology: Topology, controller: Controller, request: CircuitsRequest
         raise RequestError(
             f"circuits: {shown(pairs)}; a list of pairs of optical ports like [u1o1, u2o1] is accepted"
         )
-    return checked(pairs or (), topology.planes)
+    named = checked(pairs or (), topology.planes)
+    if action == "add":
+        taken = {port for each in named for port in each.ports}
+        return named | {each for each in now if taken.isdisjoint(each.ports)}
+    if action == "remove":
+        if unset := _names(named - now):
+            names = ", ".join("-".join(pair) for pair in unset)
+            raise RequestError(f"circuits remove: {names} is not set; set are {_shown(now)}")
+        return now - named
+    return named
+
+
+def _shown(circuits: frozenset[Circuit]) -> str:
+    return ", ".join("-".join(pair) for pair in _names(circuits)) or "none"
+
+
+def _lists(circuits: frozenset[Circuit]) -> list[list[str]]:
+    return [list(pair) for pair in _names(circuits)]
 
 
 def _pairs(layouts: Mapping[int, Layout]) -> dict[int, tuple[UnitPair, ...]]:

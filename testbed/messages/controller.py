@@ -92,6 +92,16 @@ class CircuitTargets:
 
 
 @dataclass(frozen=True, slots=True)
+class CircuitsExchanged:
+    """The answer to `exchange`: whether it was done, which it is not if circuits had changed before it; and
+    the reconfiguration (None: nothing had to change).
+    """
+
+    is_done: bool
+    event: ReconfigurationEvent | None
+
+
+@dataclass(frozen=True, slots=True)
 class JobCircuitLoss:
     """The circuits that a running job lost, and the pairs of units that now have no path."""
 

@@ -12,6 +12,7 @@ from testbed.messages.result import RunResult
 from testbed.messages.script import ScriptResult
 from testbed.messages.submission import SubmissionResult
 from testbed.records.outcome import Figure, Outcome
+from testbed.telemetry.worker_numbers import RETRANSMITS, retransmits
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +87,8 @@ def _of_run(result: RunResult) -> Iterator[tuple[str, float]]:
         yield "all_reduce_ms", 1e3 * statistics.fmean(lasted)
     yield "link_mb", sum(link.bytes for link in result.links) / 1e6
     yield "drops", float(sum(link.drops for link in result.links))
-    sent_again = [count for each in stats if _is_number(count := each.get("retransmits"))]
-    if sent_again:
-        yield "retransmits", float(sum(sent_again))
+    if any(_is_number(each.get(RETRANSMITS)) for each in stats):
+        yield RETRANSMITS, float(retransmits(stats))
 
 
 def _all_reduce_s(left: object) -> float | None:

@@ -18,6 +18,7 @@ from testbed.messages.links import LinkDelta
 from testbed.messages.report import JobMeasures, ReportedEvent, ReportedLink
 from testbed.messages.result import RunResult
 from testbed.messages.statistics import Statistics
+from testbed.telemetry.worker_numbers import retransmits
 
 GRADIENT_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -53,7 +54,7 @@ def job_measures(run: RunResult, script: Mapping[str, Any]) -> JobMeasures:
             iteration_ms_list=tuple(map(float, script["iteration_ms_list"])),
             comm_ms_list=tuple(comm),
             wall_s=float(run.wall_s),
-            retransmits=sum(int(worker.get("retransmits", 0)) for worker in stats),
+            retransmits=retransmits(stats),
             link_bytes=sum(link.bytes for link in run.links),
             link_drops=sum(link.drops for link in run.links),
         )

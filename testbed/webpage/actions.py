@@ -4,9 +4,8 @@ others.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from testbed.api.circuits import ANSWER_TIMEOUT_S
@@ -14,7 +13,7 @@ from testbed.client import rpc
 from testbed.client.runtime import Runtime
 from testbed.errors import RequestError
 from testbed.messages.coding import decode
-from testbed.messages.controller import CircuitsMade, LitCircuits
+from testbed.messages.controller import CircuitsMade
 from testbed.messages.status import Status
 from testbed.webpage.view import change_text
 
@@ -28,32 +27,20 @@ class PageActions:
     runtime: Runtime
     uid: int  # the user to act as; the daemon accepts it only from root
     call: Callable[..., Any] = rpc.call
-    changing: threading.Lock = field(default_factory=threading.Lock)  # one reads and sets circuits at a time
 
     def light(self, a: str, b: str, force: bool) -> str:
         """Set up a circuit between two optical ports, in the place of those that either has, by
-        `testbed circuits set`.
+        `testbed circuits add`.
         """
-        with self.changing:
-            others = [circuit for circuit in self._lit() if not {*circuit} & {a, b}]
-            return self._set([*others, [a, b]], force)
+        return self._set("add", [a, b], force)
 
     def clear(self, circuit: str, force: bool) -> str:
         """Clear a circuit, such as "u1o1-u2o1"."""
-        with self.changing:
-            lit = self._lit()
-            others = [each for each in lit if "-".join(each) != circuit]
-            if len(others) == len(lit):
-                raise RequestError(f"circuit {circuit} is not lit")
-            return self._set(others, force)
+        return self._set("remove", circuit.split("-"), force)
 
-    def _lit(self) -> list[list[str]]:
-        answer = self.call(self.runtime.controller_socket, "circuits", timeout_s=ANSWER_TIMEOUT_S)
-        return [list(circuit) for circuit in decode(LitCircuits, answer, "circuits").circuits]
-
-    def _set(self, circuits: list[list[str]], force: bool) -> str:
-        asked: dict[str, Any] = {"action": "set", "circuits": circuits} if circuits else {"action": "clear"}
-        answer = self._ask("circuits", force=force, timeout_s=ANSWER_TIMEOUT_S, **asked)
+    def _set(self, action: str, ports: list[str], force: bool) -> str:
+        asked = {"action": action, "circuits": [ports], "force": force}
+        answer = self._ask("circuits", timeout_s=ANSWER_TIMEOUT_S, **asked)
         made = decode(CircuitsMade, answer, "circuits")
         lost = "".join(f"; job {loss.job} lost circuits" for loss in made.lost)
         what = change_text(made.event) if made.event else "nothing had to change"

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 import testbed
 from testbed import Testbed, run
@@ -410,3 +411,18 @@ def test_job_options_are_an_object_or_keywords() -> None:
     assert JobOptions(stragglers="p=0.16").as_json()["stragglers"] == "p=0.16", "as it was said"
     assert JobOptions(module=True, age_out_ms=5.0).words() == ["--age-out", "5", "-m"]
     assert "lanes" in inspect.signature(Testbed.run).parameters
+
+
+@pytest.mark.parametrize(("own", "name"), [({}, ABSENT), ({"name": None}, ABSENT), ({"name": "lab"}, "lab")])
+def test_a_mapping_without_a_name_has_the_testbeds(
+    monkeypatch: pytest.MonkeyPatch, own: dict[str, object], name: str
+) -> None:
+    contents: list[str] = []
+
+    def command(*_: str, content: str, **__: object) -> str:
+        contents.append(content)
+        return "{}"
+
+    monkeypatch.setattr("testbed.api.up.run_command", command)
+    bring_up({"units": [{"kind": "gpu", "hosts": 2}], **own}, ABSENT)
+    assert yaml.safe_load(contents[0])["name"] == name

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from testbed.capture import too_late
 from testbed.client.caller import Caller
 from testbed.client.requests import CaptureRequest
 from testbed.daemon.capture import answer
@@ -75,3 +76,12 @@ def test_bounds_and_users(change: dict[str, Any], says: str, tmp_path: Path) -> 
             UserFiles(spawn),
         )
     assert not (tmp_path / "x.pcap").exists()
+
+
+def test_a_capture_that_its_usual_duration_ended_says_so() -> None:
+    ended = {"link": "u1h1", "file": "x.pcap", "from": "u1h1", "to": "it", "missed": 0}
+    few = {**ended, "forward": 3, "backward": 2, "seconds": 10.0}
+    assert too_late(few, 6, 10.0) == "; 6 frames were wanted, and 10 s were over: --seconds allows more"
+    assert too_late(few, 5, 10.0) == ""
+    assert too_late(few, None, 10.0) == ""
+    assert too_late({**few, "seconds": 4.2}, 6, 10.0) == ""  # Ctrl-C

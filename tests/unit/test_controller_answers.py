@@ -13,6 +13,7 @@ from controller.history import History
 from controller.records import ChangeRecord
 from testbed.messages.coding import as_json, decode
 from testbed.messages.controller import (
+    CircuitsExchanged,
     CircuitTargets,
     CrossedFrames,
     LitCircuits,
@@ -48,6 +49,11 @@ def test_every_answer_reads_into_its_type_with_nothing_lost(tmp_path: Path) -> N
     assert asked(conductor, "request", demands=[["u1", "u3"]]) is None
     moved = read(ReconfigurationEvent, asked(conductor, "apply", circuits=[list(planned.target[0])]))
     assert moved.removed == planned.target[1:]
+    stale = {"circuits": [], "instead_of": [list(pair) for pair in planned.target]}
+    assert read(CircuitsExchanged, asked(conductor, "exchange", **stale)) == CircuitsExchanged(False, None)
+    nothing = {"circuits": [list(planned.target[0])], "instead_of": [list(planned.target[0])]}
+    assert read(CircuitsExchanged, asked(conductor, "exchange", **nothing)) == CircuitsExchanged(True, None)
+    assert len(read(LitCircuits, asked(conductor, "circuits")).circuits) == 1
     read(TimetableStatus, asked(conductor, "schedule", schedule=described()))
     assert read(LitCircuits, asked(conductor, "circuits")).timetable
     asked(conductor, "unschedule")

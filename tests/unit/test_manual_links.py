@@ -19,7 +19,7 @@ from testbed.client.runtime import Runtime
 from testbed.daemon import circuits, links
 from testbed.emulation.links import WireEnd, WireSpec, WireStatistics
 from testbed.emulation.manual_links import LinksByHand
-from testbed.errors import HostError, RequestError
+from testbed.errors import HostError, RequestError, TestbedError
 from testbed.machine.links import NO_DELAY, LinkDelay
 from testbed.messages.coding import as_json
 from testbed.messages.controller import CircuitsMade, JobCircuitLoss
@@ -138,6 +138,34 @@ def test_without_netem_nothing_else_is_set_either() -> None:
     assert (fabric.rates["u1h1"], fabric.down, fabric.hand.ever()) == (200, set(), frozenset())
 
 
+def test_circuits_are_added_and_removed_beside_the_others() -> None:
+    controller, ring = Controller(), [list(each.ports) for each in sorted(RING)]
+    by_hand(controller, action="add", circuits=[["u2o2", "u4o1"]])
+    by_hand(controller, action="remove", circuits=[["u4o1", "u3o2"]])
+    kept = [pair for pair in ring if not {*pair} & {"u2o2", "u4o1"}]
+    assert len(kept) == len(ring) - 2
+    assert controller.applied == [
+        sorted([*kept, ["u2o2", "u4o1"]]),
+        [pair for pair in ring if pair != ["u3o2", "u4o1"]],
+    ]
+
+
+def test_circuits_that_others_change_meanwhile_stay_as_they_make_them() -> None:
+    controller = Controller(stale=2)
+    by_hand(controller, action="remove", circuits=[["u1o1", "u2o1"]], force=True)
+    assert controller.applied == [controller.lit[1:]]
+    assert len(controller.lit) == len(RING) - 2
+    controller = Controller(stale=len(RING))
+    with pytest.raises(RequestError, match="u1o1-u2o1 is not set; set are none"):
+        by_hand(controller, action="remove", circuits=[["u1o1", "u2o1"]], force=True)
+
+    def restless(operation: str, **_: Any) -> Any:
+        return controller("circuits") if operation == "circuits" else {"is_done": False, "event": None}
+
+    with pytest.raises(TestbedError, match="circuits clear: others changed circuits 20 times meanwhile"):
+        circuits.answer(TOPOLOGY, lambda: {}, restless, CircuitsRequest(action="clear"))
+
+
 @pytest.mark.parametrize(
     ("request_", "says"),
     [
@@ -221,19 +249,27 @@ def test_jobs_lose_what_they_use_and_are_cut_off_only_where_no_way_is_left() -> 
 
 
 class Controller:
-    """One that makes what it is told, and plans what it was made with."""
+    """One that makes what it is told, and plans what it was made with. The first `stale` exchanges come when
+    others have taken a circuit.
+    """
 
-    def __init__(self, planned: Sequence[Sequence[str]] = ()) -> None:
-        self.planned, self.applied = planned, list[Any]()
+    def __init__(self, planned: Sequence[Sequence[str]] = (), stale: int = 0) -> None:
+        self.planned, self.applied, self.stale = planned, list[Any](), stale
+        self.lit = [list(each.ports) for each in sorted(RING)]
 
     def __call__(self, operation: str, **arguments: Any) -> Any:
         if operation == "circuits":
-            return {"circuits": [list(each.ports) for each in sorted(RING)], "dark": [], "failed_locks": {}}
+            return {"circuits": self.lit, "dark": [], "failed_locks": {}}
         if operation == "plan":
             return {"target": self.planned, "removed": [], "added": []}
-        assert operation == "apply"
+        assert operation == "exchange"
+        if self.stale:
+            self.stale -= 1
+            self.lit = self.lit[:-1]
+        if arguments["instead_of"] != self.lit:
+            return {"is_done": False, "event": None}
         self.applied.append(arguments["circuits"])
-        return results.event(1)
+        return {"is_done": True, "event": results.event(1)}
 
 
 LAYOUTS = {3: Layout("inc", ((U1, 1), (U2, 1)), PACKETS, demands=((U1, U2),))}
@@ -277,7 +313,9 @@ def test_what_takes_no_job_s_circuits_is_done_at_once() -> None:
         ({"action": "set", "circuits": [["u1o1", 2]]}, "a list of pairs of optical ports like"),
         ({"action": "set", "circuits": [["u1o1", "u9o1"]]}, "no optical port u9o1; there are u1o1"),
         ({"action": "set", "circuits": [["u1o1", "u2o1"], ["u1o1", "u3o1"]]}, "u1o1 is in another circuit"),
-        ({"action": "swap"}, "circuits swap: accepted are request, set, clear, reset"),
+        ({"action": "remove", "circuits": [["u1o1", "u3o1"]]}, "u1o1-u3o1 is not set; set are u1o1-u2o1, "),
+        ({"action": "add"}, "circuits: None; a list of pairs of optical ports like"),
+        ({"action": "swap"}, "circuits swap: accepted are request, set, add, remove, clear, reset"),
         ({"action": "clear", "force": 1}, "force: 1; true or false is accepted"),
     ],
 )
@@ -292,6 +330,7 @@ def test_circuits_that_are_refused(request_: dict[str, Any], says: str) -> None:
     ("action", "rest", "says"),
     [
         ("set", [], "circuits set: pairs of optical ports like u1o1-u2o1 are accepted"),
+        ("add", [], "circuits add: pairs of optical ports like u1o1-u2o1 are accepted"),
         ("set", ["u1o1"], "circuit u1o1: a pair of optical ports like u1o1-u2o1 is accepted"),
         ("clear", ["u1"], "circuits clear: u1; nothing is accepted behind it"),
     ],
