@@ -401,7 +401,7 @@ def test_all_workers_take_the_same_group_for_the_first(monkeypatch: pytest.Monke
         for has_one in ((), (1,), (0, 1, 2)):
             agreed = together(
                 all_of_them,
-                lambda worker, has_one=has_one: backend._introduced(
+                lambda worker, has_one=has_one: backend._exchange_members(
                     worker.plain, worker.rank in has_one, 10 + worker.rank
                 ),
             )
