@@ -296,7 +296,7 @@ class Sums:
         """
 
         workers = self._job.world_size
-        try:
+        try:  # a user's reducer may return None
             return self._job.transport, reducer.finish() or Outcome.whole(workers)
         except (NotFiniteError, PartMissingError) as error:
             self._replace(error, by_gloo, self._limit_s)
