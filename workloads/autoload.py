@@ -38,11 +38,11 @@ def begin_worker() -> None:
     if settings is None:
         return
     meeting.see(dist.distributed_c10d)
-    usual = dist.Backend.default_device_backend_map  # the backend of a group that names none
-    original, usual["cpu"] = usual["cpu"], "inc"
-    os.register_at_fork(after_in_child=lambda: usual.update(cpu=original))  # a fork is no worker
-    _name_the_usual(dist.distributed_c10d)
-    _let_limits_be_set(dist.distributed_c10d)
+    defaults = dist.Backend.default_device_backend_map  # the backend of a group that names none
+    original, defaults["cpu"] = defaults["cpu"], "inc"
+    os.register_at_fork(after_in_child=lambda: defaults.update(cpu=original))  # a fork is no worker
+    _name_default_backend(dist.distributed_c10d)
+    _support_timeouts(dist.distributed_c10d)
     if settings.gate is not None:
         # DDP's constructor imports it; after the gate that would take as long as importing torch does before
         import torch._dynamo  # noqa: F401
@@ -65,7 +65,7 @@ def begin_worker() -> None:
         dist.init_process_group("inc")
 
 
-def _name_the_usual(c10d: Any) -> None:
+def _name_default_backend(c10d: Any) -> None:
     """Let a group that names no backend, and so uses `inc`, report the name `inc`. `c10d` is the module
     torch.distributed.distributed_c10d.
 
@@ -89,7 +89,7 @@ def _name_the_usual(c10d: Any) -> None:
     c10d._new_process_group_helper = make
 
 
-def _let_limits_be_set(c10d: Any) -> None:
+def _support_timeouts(c10d: Any) -> None:
     """Let `_set_pg_timeout` of the module torch.distributed.distributed_c10d set the timeout of `inc`, too:
     torch's own function knows the classes of gloo and NCCL, and warns of all others.
     """

@@ -295,7 +295,7 @@ class Endpoint:
         )
         return int(self._handle), submit, run, self._lanes
 
-    def heard(self, vector: Any) -> Exception | None:
+    def failure_of(self, vector: Any) -> Exception | None:
         """Return the error that prevented the sum of a vector of the compiled backend; None while a sum may
         still come. Raises the error after which no vector can be summed.
         """

@@ -281,7 +281,7 @@ class PsClient:
                         self._start_coming()
                     else:
                         for message in key.data.channel.receive():
-                            self._take(key.data, message)
+                            self._handle(key.data, message)
         except (EOFError, OSError, ProtocolError) as problem:
             self._failure = ParameterServerError(
                 f"{self._where}: {str(problem) or 'it has closed the connection'} ({self._doing()})"
@@ -296,7 +296,7 @@ class PsClient:
         if self._failure is not None:
             raise self._failure
 
-    def _take(self, link: _Link, message: Message) -> None:
+    def _handle(self, link: _Link, message: Message) -> None:
         if message.kind is Kind.CHUNK:
             size = len(message.payload) // GRADIENT_BYTES
             if message.offset not in self._pending.get(message.sequence, ()):

@@ -47,11 +47,11 @@ class InNetwork:
         self.submit = self._endpoint.submit
         self.finish = self._endpoint.finish
 
-        self.heard = self._endpoint.heard
+        self.failure_of = self._endpoint.failure_of
         self.is_broken = self._endpoint.is_broken
         self.endpoint = self._endpoint.addresses
 
-    def heed(self, check: Callable[[], None]) -> None:
+    def set_check(self, check: Callable[[], None]) -> None:
         """Set a function that is called while no result comes. If the workers do not ask for the same
         collective it raises RuntimeError, which ends the wait.
         """

@@ -111,7 +111,7 @@ class Sums:
         `order` compares the workers' calls (None: no comparison).
         """
         if order is not None and isinstance(self._reducer, InNetwork):
-            self._reducer.heed(order.check)
+            self._reducer.set_check(order.check)
         self._gloo, self._new_exact = gloo, functools.cache(exact)
         self.line.open()
         self._thread = threading.Thread(target=self._work, name="inc-allreduce", daemon=True)
@@ -191,7 +191,7 @@ class Sums:
         """
         reducer: Any = self._reducer
         try:
-            error = reducer.heard(vector)
+            error = reducer.failure_of(vector)
             if error is not None:
                 self._replace(error, vector.settle_by, vector.limit_s)
         except Exception as error:  # every failure goes to the work that waits for it

@@ -97,7 +97,7 @@ class Watch:
         self._meets = ""
         self._ran_ns = 0
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._look_on, name="inc-watch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="inc-watch", daemon=True)
 
     def start(self) -> None:
         """Start the thread, which runs until the process ends, and install the hook that writes stacks on an
@@ -181,7 +181,7 @@ class Watch:
                 raise
             self._job.board.has_left_stacks()
 
-    def _look_on(self) -> None:
+    def _run(self) -> None:
         while not self._end.wait(PERIOD_S):
             self.look(time.monotonic_ns())
             if self._job.board.asks_for_stacks():
@@ -223,10 +223,10 @@ def explained(tables: Tables, ranks: Sequence[int], group: int, number: int) -> 
     began = time.monotonic()
     asked = tables.asked(ranks, group, number)
     while len(asked) < len(ranks) and time.monotonic() - began < ALL_ASK_S:
-        _say_mine(asked)
+        _record_own_line(asked)
         time.sleep(_POLL_S)
         asked = tables.asked(ranks, group, number)
-    _say_mine(asked)
+    _record_own_line(asked)
     deadline = min(began + ALL_ASK_S, time.monotonic() + THEIR_LINES_S)
     while True:
         where = {rank: tables.where(rank, call) for rank, call in asked.items()}
@@ -235,7 +235,7 @@ def explained(tables: Tables, ranks: Sequence[int], group: int, number: int) -> 
         time.sleep(_POLL_S)
 
 
-def _say_mine(asked: Mapping[int, Call]) -> None:
+def _record_own_line(asked: Mapping[int, Call]) -> None:
     if _watch is not None and (mine := _watch.mine(asked)) is not None:
         _watch.say_where(mine, present_place()[0])
 

@@ -64,13 +64,13 @@ def _connect(job: JobEnv, host: bool, detect_ms: float | None, opening: Opening)
         node,
         host,
         job.board.add_summed,
-        functools.partial(_leave_facts, job, opening.seen),
+        functools.partial(_write_statistics, job, opening.seen),
     )
     atexit.register(distant.close)  # the node serves until all workers have closed
     return distant
 
 
-def _leave_facts(job: JobEnv, seen: Seen | None, facts: Facts) -> None:
+def _write_statistics(job: JobEnv, seen: Seen | None, facts: Facts) -> None:
     """Write the NIC's counters and the script's timeline as this worker's statistics."""
     timeline = {} if seen is None else {"timeline": seen.summary()}
     try:

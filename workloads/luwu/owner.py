@@ -50,7 +50,7 @@ from workloads.luwu.nic import Nic, Request, Tree, scale_of
 from workloads.luwu.node import BACKWARD, FORWARD
 from workloads.luwu.rule import RULES, Rule, first_states, placeholders
 from workloads.luwu.spans import Span
-from workloads.luwu.standing import Now, Teller
+from workloads.luwu.standing import Now, StatusWriter
 from workloads.luwu.store import Store
 from workloads.luwu.transport import Local, say
 
@@ -110,7 +110,7 @@ class Owner:
                     local = Local(store, rule, self._workers[0].greeting.update, _LAYERS)
                     undo.pop_all()
             except LuwuError as problem:
-                self._tell(NodeFailure(str(problem)))
+                self._send_to_all(NodeFailure(str(problem)))
                 raise
             stack.callback(local.close)
             sizes = [
@@ -120,7 +120,7 @@ class Owner:
             room = starts[1] + _SLOTS * -(-sizes[1] // 4096) * 4096
             nic = stack.enter_context(Nic(self._tree, self._udp, room, self._host, lambda: self._reason))
             steps = [-(-size // 4096) * 4096 for size in sizes]
-            self._tell(Opened(store.iteration, rule.groups(), store.notice))
+            self._send_to_all(Opened(store.iteration, rule.groups(), store.notice))
             for number, worker in enumerate(self._workers):
                 thread = threading.Thread(
                     target=self._receive, args=(number, worker), name=f"luwu worker {number}", daemon=True
@@ -144,7 +144,7 @@ class Owner:
                 )
             )
             try:
-                with Teller(self._slate_fd, carrier.now):
+                with StatusWriter(self._slate_fd, carrier.now):
                     carrier.carry_out()
             except LuwuError as problem:
                 reason = self._reason or str(problem)
@@ -176,7 +176,7 @@ class Owner:
         """
         if self._reason is None:
             self._reason = reason
-        self._tell(NodeFailure(reason))
+        self._send_to_all(NodeFailure(reason))
 
     def refused(self, problem: str | None) -> None:
         """Record why the last call was refused (None: it was not). If a worker leaves then, this is reported
@@ -186,7 +186,7 @@ class Owner:
 
     def answer(self, reply: Reply) -> None:
         """Send a reply to all workers."""
-        self._tell(reply)
+        self._send_to_all(reply)
 
     def answer_first(self, number: int, content: memoryview) -> None:
         """Send content to the first worker, and a reply without content to the others."""
@@ -265,7 +265,7 @@ class Owner:
         flat = torch.frombuffer(bytearray(content), dtype=getattr(torch, value.dtype))
         return flat.view(value.shape)
 
-    def _tell(self, message: Message) -> None:
+    def _send_to_all(self, message: Message) -> None:
         for worker in self._workers:
             with contextlib.suppress(GoneError):
                 worker.connection.send(message)

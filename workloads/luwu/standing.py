@@ -141,7 +141,7 @@ def _lines(now: Now, credit: StreamCredit, disks: Sequence[DiskStanding]) -> lis
     return lines
 
 
-class Teller:
+class StatusWriter:
     """Writes a node's status to the slate of descriptor `fd` every `every_s` seconds, from a thread of its
     own; writes nothing if `fd` is negative. A context manager.
     """
@@ -149,7 +149,7 @@ class Teller:
     def __init__(self, fd: int, look: Callable[[], Now], every_s: float = _EVERY_S) -> None:
         self._fd, self._look, self._every_s = fd, look, every_s
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._tell, name="luwu status", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="luwu status", daemon=True)
 
     def __enter__(self) -> Self:
         if self._fd >= 0:
@@ -163,7 +163,7 @@ class Teller:
         if self._fd >= 0:
             self._thread.join()
 
-    def _tell(self) -> None:
+    def _run(self) -> None:
         before, at_s = None, time.monotonic()
         with mmap.mmap(self._fd, service_status.SLATE_BYTES) as mapped, memoryview(mapped) as memory:
             while not self._over.is_set():

@@ -173,7 +173,7 @@ class Distant:
 
     def gradients(self, elements: int) -> torch.Tensor:
         """Return zeros that one push sends without a copy; wait while PUSHES others are in use."""
-        start = self._take()
+        start = self._free_slot()
         flat = torch.frombuffer(self._nic.memory, dtype=torch.float32, count=elements, offset=start)
         self._lent.add(start)
         return flat.zero_()
@@ -201,7 +201,7 @@ class Distant:
         if start in self._lent:
             self._lent.remove(start)
         else:
-            start = self._take()
+            start = self._free_slot()
             self._nic.memory[start : start + size] = gradients
         what = f"push of layer {self._model.layers[layer].name}"
         with self._lock:
@@ -393,7 +393,7 @@ class Distant:
                 self._nic.memory[start : start + size] = bytes(size)
             request.scale(scale or 0)
 
-    def _take(self) -> int:
+    def _free_slot(self) -> int:
         while True:
             try:
                 return self._free.get(timeout=0.2)

@@ -59,7 +59,7 @@ def compiled() -> Path:
     """
     for folder in _folders():
         if (file := folder / _file_name()).exists():
-            _mark_as_taken(file)
+            _keep_fresh(file)
             return file
     for folder in _folders():
         if _is_writable(folder):
@@ -138,7 +138,7 @@ def _remove_stale(file: Path) -> None:
             other.unlink()
 
 
-def _mark_as_taken(file: Path) -> None:
+def _keep_fresh(file: Path) -> None:
     """Update the time of a file in the cache, so that it does not count as stale. Does nothing for another
     user's file.
     """
