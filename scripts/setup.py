@@ -107,7 +107,7 @@ def fingerprint(checkout: Path = CHECKOUT) -> str:
 
 def library_sources() -> tuple[Path, ...]:
     """Return the files from which the libraries are compiled."""
-    from testbed.native import LIBRARIES  # an image's first layer has none
+    from testbed.native import LIBRARIES  # here: an image's first layer has no testbed/
 
     return tuple(file for each in LIBRARIES for file in each.files((*each.compiled, *each.included)))
 
@@ -131,7 +131,7 @@ def environment_is_current() -> bool:
 
 def libraries_are_current() -> bool:
     """Return whether the compiled libraries exist and were compiled from the present sources."""
-    from testbed import native  # an image's first layer has none
+    from testbed import native  # here: an image's first layer has no testbed/
 
     return not any(library.why_stale(library.path) for library in native.LIBRARIES)
 
@@ -142,7 +142,7 @@ def environments() -> list[tuple[Environment, Callable[[Path], str]]]:
     """
     if not RYU_ENVIRONMENT.folder.exists():
         return [(ENVIRONMENT, fingerprint)]
-    from scripts import install_ryu  # an image's first layer has none
+    from scripts import install_ryu  # imported here: it imports testbed/, which an image's first layer lacks
 
     return [(ENVIRONMENT, fingerprint), (RYU_ENVIRONMENT, install_ryu.fingerprint)]
 

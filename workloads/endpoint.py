@@ -64,7 +64,7 @@ class OvertakenError(RuntimeError):
 
 
 class RejoinError(RuntimeError):
-    """A worker process started again in a generation in which it had pushed before."""
+    """A worker process started again in a generation in which it had run before."""
 
 
 _KINDS: dict[Kind, Any] = {
@@ -416,8 +416,8 @@ def _socket(settings: EndpointSettings) -> socket.socket:
 
 
 def _way(tree: TreeSettings, queue_packets: int) -> _Way:
-    """Return a tree's `struct way`. A tree gets the fraction of the packets that may be queued which it has
-    of the fragments, so that all trees together fill no queue.
+    """Return a tree's `struct way`. A tree's share of the packets that may be queued is its share of the
+    fragments, so that all trees together fill no queue.
     """
     return _Way(
         address=int.from_bytes(socket.inet_aton(tree.address), "little"),

@@ -63,7 +63,7 @@ def _rounds() -> bool:
 
 
 class ErrorFeedback:
-    """What rounding left out of each parameter's last gradient, on this worker, in binary32.
+    """The part of each parameter's last gradient that rounding left out, on this worker, in binary32.
 
     It is part of the state of a training. A run resumed from a checkpoint equals the uninterrupted one to the
     bit only if the checkpoint has each worker's own `state_dict()`.

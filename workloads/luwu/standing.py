@@ -63,7 +63,7 @@ class DiskStanding:
 
 @dataclass(frozen=True, slots=True)
 class StreamCredit:
-    """How many fragments each stream has credit for."""
+    """Each stream's credit, in fragments."""
 
     parameters: int
     gradients: int

@@ -58,7 +58,7 @@ PUSHES = 3  # pushes of gradients that have a buffer in the memory
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What `initialize` passes when it connects to a node."""
+    """The arguments with which `initialize` connects to a node."""
 
     model: Model
     rule: Rule

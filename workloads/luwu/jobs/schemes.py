@@ -124,7 +124,7 @@ class Sharded:
 
 
 class Tuned(Sharded):
-    """As Sharded, but gradients are reduced in parallel with the backward pass, in bfloat16 and without an
+    """Sharded, with gradients reduced in parallel with the backward pass, in bfloat16 and without an
     all-reduce.
     """
 
@@ -144,7 +144,7 @@ class Tuned(Sharded):
 
 
 class OnDisks(Sharded):
-    """As Sharded, but each worker's shard of states lies on disks of its own (as ZeRO-Infinity).
+    """Sharded, with each worker's shard of states on disks of its own (as ZeRO-Infinity).
 
     A layer's gradients are written to disk within the backward pass, as soon as they are reduced. In the
     step, states are read, updated and written, and parameters are read back.
