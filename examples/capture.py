@@ -1,6 +1,6 @@
 """Capture a worker's packets in a pcap file while a job sums, and count them by operation.
 
-Scapy decodes gradient packets once `testbed.wire.scapy_layer` is imported, and Wireshark does by
+Scapy decodes gradient packets once `testbed.wire.scapy_layer` is imported; Wireshark decodes them by
 wireshark/optinc.lua.
 
 Prints "200 frames of u1h1", "sent PUSH: ..." and "received RESULT: ...".

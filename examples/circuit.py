@@ -1,7 +1,7 @@
-"""Ask the optical switch for a circuit between two racks, and measure how long its ports are dark.
+"""Request a circuit between two racks from the optical switch, and measure how long its ports are dark.
 
-A change of circuits takes as long as mirrors move and transceivers lock, which the configuration says. The
-testbed measures the darkness at the ports.
+A change of circuits takes as long as mirrors move and transceivers lock; the configuration has both times.
+The testbed measures the dark time at the ports.
 
 Prints "before: none", "dark for ... ms, 30.000 ms asked for" and "after: u1o1-u2o1".
 """
@@ -16,7 +16,7 @@ RACKS = {
 
 
 def lit(testbed: Testbed) -> str:
-    """Return the circuits that are lit, in words."""
+    """Return the present circuits in words."""
     return ", ".join("-".join(circuit) for circuit in testbed.circuits.now()["circuits"]) or "none"
 
 

@@ -1,6 +1,6 @@
-"""Compare the records of two runs: what differed between their set-ups, and in their results.
+"""Compare the records of two runs: which set-up and which results differ.
 
-Every job leaves a record. Here one run has the packets of this MTU, and one has smaller packets, which cost
+Every job leaves a record. Here one run has packets of the MTU's size, and one has smaller packets, which need
 more bytes for headers.
 
 Prints "option lanes - 64" and "on all links ... MB ... MB".

@@ -1,7 +1,7 @@
-"""Bring up one rack of two hosts, have its switch sum a vector of both workers, and read the verdict.
+"""Bring up one rack of two hosts, let its switch sum a vector over both workers, and read the verdict.
 
-The block brings the testbed up and ends it. The verdict says whether the links set the time that a sum took,
-or this machine.
+The `with` block brings the testbed up and down. The verdict says whether the links or this machine determined
+how long a sum took.
 
 Prints "20 sums of 100000 values by 2 workers, all exact", "a sum took ... ms" and "verdict: ...".
 """

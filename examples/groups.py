@@ -1,7 +1,7 @@
-"""Sum in groups within a job, as tensor and pipeline parallel training does: the switch sums for each.
+"""Sum in groups within a job, as tensor and pipeline parallel training does: the switch sums for each group.
 
-`dist.new_group` makes a group of some workers. The testbed gives it slots of its own in the switch, and its
-result says who summed.
+`dist.new_group` makes a group of some workers. The testbed gives each group slots of its own in the switch,
+and reports each group's bytes in the result.
 
 Prints "worker 0 summed with [0, 2] and with all", "worker 3 summed with [1, 3] and with all" and "group [0,
 2]: ... MB by packets".

@@ -1,7 +1,7 @@
-"""Queue three jobs at once, and have a policy decide when each starts and over which circuits.
+"""Queue three jobs at once, and let a policy decide when each starts and over which circuits.
 
-The rack has hosts for two of them, so that the third waits. First come, first served is one of P4INC-AOI's
-policies, `inc-fcfs`.
+The rack has hosts for two of them, so that the third waits. The policy is one of P4INC-AOI's, `inc-fcfs`:
+first come, first served.
 
 Prints "first: inc, waited ... s, trained ... s", "third: inc, waited ... s, trained ... s" and "3 done, 0
 failed".

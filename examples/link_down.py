@@ -1,9 +1,9 @@
-"""Take a worker's link down in the midst of a job, and up again a second later: the job goes on.
+"""Set a worker's link down during a job, and up again a second later: the job continues.
 
 `run` is called in a thread, and the link is set meanwhile. A note of the verdict says how long it was down.
 
-Prints "u1h1 is down", "u1h1 is up", "100 sums of 100000 values by 2 workers, all exact" and
-"u1h1 was down for ... s".
+Prints "u1h1 is down", "u1h1 is up", "100 sums of 100000 values by 2 workers, all exact" and "u1h1 was down
+for ... s".
 """
 
 import time

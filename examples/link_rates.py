@@ -1,4 +1,4 @@
-"""Give links rates of their own, and read back the rates that the kernel has.
+"""Configure the rates of single links, and read back the rates that the kernel has.
 
 A configuration declares the rates of a data centre's links, and the scale divides them. A link's rate can be
 changed by hand while the testbed runs, and reset.

@@ -1,4 +1,4 @@
-"""Lose 1 % of the frames of a worker's link, and see that every sum is exact all the same.
+"""Drop 1 % of the frames on a worker's link, and check that every sum is still exact.
 
 Workers send lost packets again. The testbed counts the frames that it dropped, and a note of the verdict says
 how many packets the workers sent again.

@@ -1,7 +1,7 @@
-"""Describe optics of your own: a class that says how long each change of circuits is dark.
+"""Write an optical model: a class that says how long each change of circuits is dark.
 
 Here mirrors move one after the other, 25 ms each (examples/parts/slow_mirrors.py), so that two new circuits
-take longer than one. The testbed measures the darkness of the last.
+take longer than one. The testbed measures the dark time of the last one.
 
 Prints "1 new circuits: dark for ... ms, 25 ms by the model" and "2 new circuits: dark for ... ms, 50 ms by
 the model".

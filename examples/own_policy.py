@@ -1,7 +1,7 @@
-"""Schedule a queue by a policy of your own: a class that is shown the state, and decides slot by slot.
+"""Write a scheduling policy: a class that gets the state and decides, slot by slot, which jobs run.
 
-This one runs the job that came last, alone (examples/parts/last_first.py). It runs as you, in a process of
-its own, and what it decides is checked.
+This one runs the latest job, alone (examples/parts/last_first.py). It runs as your user, in a process of its
+own, and its decisions are checked.
 
 Prints "third began after ... s", "first began after ... s" and "3 done, 0 failed".
 """

@@ -1,6 +1,6 @@
-"""Load a data-plane program of your own into the switches: they find the largest value instead of the sum.
+"""Load your own data-plane program into the switches: they find the largest value instead of the sum.
 
-The program is one C function for XDP beside a class (docs/examples/largest.h and largest.py). Switches run it
+The program is one C function for XDP and a class (docs/examples/largest.h and largest.py). Switches run it
 for jobs whose system names it.
 
 Prints "worker 0 has [1.0, 1.0, 1.0, ...", "worker 1 has [0.0, 1.0, 2.0, ..." and "all of them get [1.0, 1.0,
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from testbed import Testbed
 
-FILE = Path("docs/examples/largest.py").resolve()  # this configuration is in no folder
+FILE = Path("docs/examples/largest.py").resolve()  # this configuration is no file, so has no folder
 RACK = {"units": [{"hosts": 2}], "programs": [f"{FILE}:Program"]}
 
 with Testbed(RACK) as testbed:

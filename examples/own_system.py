@@ -1,7 +1,7 @@
-"""Sum by an aggregation system of your own: a class in a file, which says who sums what.
+"""Write an aggregation system: a class in a file that decides who sums what.
 
-Here hosts sum in a chain, and no switch does (examples/parts/chain.py). The links tell: the host in the
-middle receives twice as many bytes as it sends, a sum from behind it and the result.
+Here hosts sum in a chain, and no switch does (examples/parts/chain.py). The links show it: the host in the
+middle receives twice as many bytes as it sends, namely the sum of the host behind it and the result.
 
 Prints "20 sums of 50000 values by 3 workers, all exact" and "u1h2 ... MB up ... MB down".
 """

@@ -1,7 +1,7 @@
-"""Bring up a topology that is a class, as Mininet's are, and have workers of both its racks sum.
+"""Bring up a topology that is a class, like Mininet's, and let workers of both its racks sum.
 
-`testbed up --config FILE.py:CLASS` takes the same (examples/parts/pair.py). The class may compute what a file
-of YAML would have to list.
+`testbed up --config FILE.py:CLASS` accepts the same (examples/parts/pair.py). The class may compute what a
+YAML file would have to list.
 
 Prints "u1: 2 hosts", "u2: 2 hosts", "circuits u1o1-u2o1 u1o2-u2o2" and "10 sums of 20000 values by 4 workers,
 all exact".

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from testbed import Testbed
 
 RACK = {"units": [{"hosts": 2}], "scale": 1, "host_rate_mbps": 20}
-CLIENT = ("iperf", "-c", "u1h2", "-t", 1, "--connect-retries", 10)  # the server may begin later
+CLIENT = ("iperf", "-c", "u1h2", "-t", 1, "--connect-retries", 10)  # the server may start later
 
 with Testbed(RACK) as testbed, ThreadPoolExecutor() as pool:
     print(testbed.exec("u1h1", "ping", "-c", 3, "-i", 0.2, "u1h2").stdout)

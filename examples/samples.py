@@ -1,6 +1,6 @@
-"""Read what was sampled while a job ran: ten times a second, how much each link carried.
+"""Read the samples of a job: ten times a second, how many bytes each link carried.
 
-Samples are arrays of NumPy. A moment's rate is the bytes of an interval over its length.
+Samples are NumPy arrays. The rate in an interval is its bytes divided by its length.
 
 Prints "time s u1h1 up Mb/s u1h1 down Mb/s", and a line for each interval with traffic.
 """

@@ -1,7 +1,7 @@
-"""Make a worker a second late, and see which way to sum waits for it.
+"""Delay a worker by a second, and see which ways to sum wait for it.
 
-Trio-ML's switches send a sum without a worker that is later than the age-out; the others go on. Switches that
-wait for everybody make each worker as slow as the slowest.
+Trio-ML's switches send a sum without a worker that is later than the age-out, so that the others go on.
+Switches that wait for all workers make each worker as slow as the slowest.
 
 Prints "switches: 0 sums lacked a worker, the longest took ... ms" and "trio: ... sums lacked a worker, the
 longest took ... ms".

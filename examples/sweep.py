@@ -1,7 +1,7 @@
-"""Sweep a parameter: sums by two, three and four workers, what each took, and what the links allow.
+"""Sweep a parameter: sums by two, three and four workers, how long each takes, and its bound by the links.
 
-A switch that sums takes as long for four workers as for two. The bound beside each time is what the links
-alone would have taken.
+A switch takes as long to sum for four workers as for two. The bound next to each time is the time that the
+links alone would take.
 
 Prints "workers  ms a sum  bound ms  Mb/s of gradients", "2 ...", "3 ..." and "4 ...".
 """

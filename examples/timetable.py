@@ -1,4 +1,5 @@
-"""Have three matchings take turns, so that each two of three racks meet, and see when each pair is lit.
+"""Run a timetable of three matchings, so that each two of three racks are joined in turn, and see when each
+pair is lit.
 
 The data plane switches circuits by its own clock. A frame that comes while its circuit is not lit is lost,
 and counted.

@@ -1,6 +1,8 @@
-"""Train with one script in three ways: its gradients summed by the switch, by a ring, by a parameter server.
+"""Train with one script in three ways: its gradients summed by the switch, in a ring, and by a parameter
+server.
 
-The script stays as it is: `sync` says who sums. Losses agree, and the bytes on the links tell the ways apart.
+The script is the same each time: `sync` decides who sums. The losses agree, and the bytes on the links show
+the ways' differences.
 
 Prints "sync   ms an iteration  MB on links  loss", "inc ...", "ring ..." and "ps ...".
 """

@@ -1,6 +1,7 @@
 """Test a training script with pytest: a fixture brings a testbed up once, and every test runs a job on it.
 
-Run by itself the file hands itself to pytest. In a project of yours it would be a test file like any other.
+If it is run as a program, the file passes itself to pytest. In your project it would be an ordinary test
+file.
 
 Prints "2 passed in ...s".
 """

@@ -1,9 +1,8 @@
 #!/usr/bin/python3
-"""One job on a testbed that is there for it alone: up, run, down. What a CI step runs in the testbed's
-container.
+"""Run one job on a testbed of its own: up, run, down. A CI step runs this in the testbed's container.
 
-`scripts/ci_job.py [--config FILE] [--results DIR] -- [OPTIONS of testbed run] SCRIPT [ARGUMENTS]`. Leaves the
-result, its samples and the workers' logs in DIR. Ends with the exit code of `testbed run`. Imports the
+`scripts/ci_job.py [--config FILE] [--results DIR] -- [OPTIONS of testbed run] SCRIPT [ARGUMENTS]`. Writes the
+result, its samples and the workers' logs to DIR. Exits with the exit code of `testbed run`. Imports only the
 standard library.
 """
 
@@ -21,7 +20,7 @@ NAME = "ci"
 
 
 def testbed(command: str, *arguments: str) -> int:
-    """The exit code of a command of the testbed named NAME; its output is this process's."""
+    """Run a command of the testbed named NAME, with this process's output, and return its exit code."""
     return subprocess.run([str(TESTBED), command, "--name", NAME, *arguments], check=False).returncode
 
 

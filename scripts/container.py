@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""Builds the testbed's container image, and runs commands in it, with podman or docker.
+"""Build the testbed's container image, and run commands in it, with podman or docker.
 
 `scripts/container.py build` (`make container`), then `scripts/container.py run make demo`. `build` makes the
 image from `Containerfile`: on Debian 12's public image, on another one (--base), or on one that debootstrap
 makes here where no image can be fetched (--debootstrap). `run` gives a container what docs/containers.md says
-that it must have. Imports nothing outside the standard library. Exit codes: 0 done, 2 the request was wrong,
-3 this host cannot; else what the engine, or the command in the container, ended with.
+that it needs. Imports nothing outside the standard library. Exit codes: 0 done, 2 the request was wrong, 3
+this host cannot; else the exit code of the engine, or of the command in the container.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ IMAGE = "localhost/optinc"
 BASE = "localhost/optinc-base"
 ENGINES = ("podman", "docker")
 SUITE = "bookworm"
-# what the image's own set-up needs before it can start, beside what a minimal system has
+# what set-up in the image needs before it can start, in addition to a minimal system
 INCLUDED = ("ca-certificates", "git", "make", "python3", "sudo")
 PIP_SETTINGS = (
     "PIP_INDEX_URL",
@@ -38,14 +38,14 @@ HANDED_ON = (
     "TESTBED_REQUIRE",
     "TESTBED_GATE_LANES",
     "TESTBED_GATE_LIMIT_S",
-)  # what a command in the container gets of the caller's
+)  # the caller's environment variables that a command in the container gets
 CAP_SYS_RESOURCE = 24
 PODMANS_PROCESSES = 32768  # podman lowers its own limit to this before it starts anything (seen with 4.3)
 HYBRID_CGROUPS = Path("/sys/fs/cgroup/unified")
 
 
 class ContainerError(Exception):
-    """It cannot be done; `exit_code` as in the module's docstring."""
+    """The request cannot be carried out; `exit_code` as in the module's docstring."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -53,7 +53,9 @@ class ContainerError(Exception):
 
 
 def engine_of(name: str | None) -> str:
-    """The path of the container engine: that of `name`, else the first of ENGINES that is installed."""
+    """Return the path of the container engine: that of `name`, else the first of ENGINES that is installed.
+    Raises ContainerError where there is none.
+    """
     for engine in [name] if name else ENGINES:
         if path := shutil.which(engine):
             return path
@@ -63,11 +65,11 @@ def engine_of(name: str | None) -> str:
 
 
 def host_options(engine: str) -> tuple[list[str], list[str]]:
-    """The options that this host asks for: of the engine itself, and of its `run` and `build`."""
+    """Return the options that this host needs: of the engine itself, and of its `run` and `build`."""
     own: list[str] = []
     options: list[str] = []
     if Path(engine).name == "podman" and HYBRID_CGROUPS.is_dir():
-        # crun refuses control groups of versions 1 and 2 side by side: a build ends at its first step
+        # crun refuses control groups of versions 1 and 2 side by side: a build fails at its first step
         if shutil.which("runc") is None:
             raise ContainerError(
                 "podman needs runc here, where control groups of versions 1 and 2 are side by side; on "
@@ -76,7 +78,7 @@ def host_options(engine: str) -> tuple[list[str], list[str]]:
             )
         own += ["--runtime", "runc"]
     if not _may_raise_limits():
-        # the engine's own defaults are higher than what there is
+        # the engine's defaults exceed this host's limits
         for name, kind in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
             _, hard = resource.getrlimit(kind)
             most = min(hard, PODMANS_PROCESSES) if hard != resource.RLIM_INFINITY else PODMANS_PROCESSES
@@ -92,17 +94,17 @@ def _may_raise_limits(status: Path = Path("/proc/self/status")) -> bool:
 
 
 def pip_arguments(environ: Mapping[str, str]) -> list[str]:
-    """Return the arguments of a build by which pip reaches its packages."""
+    """Return a build's arguments that pass pip's settings on."""
     return [f"--build-arg={name}={environ[name]}" for name in PIP_SETTINGS if environ.get(name)]
 
 
 def build_command(
     engine: str, image: str, base: str | None, extra: Sequence[str], environ: Mapping[str, str]
 ) -> list[str]:
-    """The engine's command that builds `image`."""
+    """Return the engine's command that builds `image`."""
     own, options = host_options(engine)
     arguments = [*pip_arguments(environ), *([f"--build-arg=BASE={base}"] if base else [])]
-    # the host's network: set-up fetches packages
+    # with the host's network, because set-up fetches packages
     return [
         *(engine, *own, "build", "--network=host", *options, *arguments, *extra),
         *(f"--tag={image}", f"--file={CHECKOUT / 'Containerfile'}", str(CHECKOUT)),
@@ -117,19 +119,19 @@ def run_command(
     command: Sequence[str],
     environ: Mapping[str, str],
 ) -> list[str]:
-    """The engine's command that runs `command` in a container of `image`."""
+    """Return the engine's command that runs `command` in a container of `image`."""
     own, options = host_options(engine)
     options += [f"--env={name}={environ[name]}" for name in HANDED_ON if name in environ]
     if out is not None:
         options.append(f"--volume={out}:/optinc/out")
     if sys.stdin.isatty() and sys.stdout.isatty():
         options += ["--interactive", "--tty"]
-    # no network: a testbed brings its own, and takes nothing from outside
+    # no network: a testbed makes its own, and needs nothing from outside
     return [engine, *own, "run", "--rm", "--privileged", "--network=none", *options, *extra, image, *command]
 
 
 def requirements_file(image: str, name: str) -> str:
-    """The Containerfile that installs the requirements `name` over the environment of `image`."""
+    """Return a Containerfile that installs the requirements file `name` into the environment of `image`."""
     steps = [
         f"FROM {image}",
         *(f"ARG {setting}" for setting in PIP_SETTINGS),
@@ -142,7 +144,7 @@ def requirements_file(image: str, name: str) -> str:
 def add_requirements(
     engine: str, image: str, requirements: Path, extra: Sequence[str], environ: Mapping[str, str]
 ) -> None:
-    """Makes `image` anew with a requirements file installed in it."""
+    """Rebuild `image` with a requirements file installed in it."""
     if not requirements.is_file():
         raise ContainerError(f"--requirements {requirements}: no such file", 2)
     own, options = host_options(engine)
@@ -154,9 +156,7 @@ def add_requirements(
 
 
 def import_base(engine: str, suite: str, mirror: str) -> str:
-    """Makes a base image of Debian's release `suite` by debootstrap, unless it is there already; returns its
-    name.
-    """
+    """Make a base image of Debian's release `suite` by debootstrap, unless it exists, and return its name."""
     name = f"{BASE}:{suite}"
     if _is_there(engine, name):
         return name

@@ -1,13 +1,12 @@
 #!/usr/bin/python3
-"""Finds what a container of the testbed must be given, by taking away what `--privileged` gives, piece by
-piece.
+"""Find out what a container of the testbed needs, by withdrawing step by step what `--privileged` grants.
 
-In each container a testbed comes up, trains as `nobody`, ends a job in time, changes a circuit, goes down and
-leaves nothing; the doctor must agree. First capabilities are dropped in groups, halved as long as something
-fails; what is left is taken away one by one, and so is everything else that was given. Prints the table of
-docs/containers.md. Needs the image (scripts/container.py build) and root; takes some fifteen minutes. Imports
-the standard library and scripts/container.py. Exit codes: 0 done, 1 the doctor was wrong in some container,
-or nothing works.
+In each container a testbed comes up, trains as `nobody`, ends a job at its time limit, changes a circuit,
+goes down and leaves nothing; the doctor's verdict must agree. First capabilities are dropped in groups, which
+are halved as long as something fails; the remaining ones are withdrawn one by one, and then everything else
+that was granted. Prints the table of docs/containers.md. Needs the image (scripts/container.py build) and
+root; takes some fifteen minutes. Imports the standard library and scripts/container.py. Exit codes: 0 done, 1
+the doctor was wrong in some container, or nothing works.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ _NAMES = (
     "PERFMON BPF CHECKPOINT_RESTORE"
 )
 CAPABILITIES = tuple(_NAMES.split())
-# given by podman and docker to every container; asked last, for nobody need add them
+# granted by podman and docker to every container; tried last, because users need not add them
 _DEFAULT_NAMES = (
     "CHOWN DAC_OVERRIDE FOWNER FSETID KILL NET_BIND_SERVICE SETFCAP SETGID SETPCAP SETUID SYS_CHROOT"
 )
 DEFAULTS = tuple(_DEFAULT_NAMES.split())
-# what --privileged gives beside capabilities
+# what --privileged grants in addition to capabilities
 REST = (
     "--device=/dev/net/tun",
     "--security-opt=seccomp=unconfined",
     "--security-opt=apparmor=unconfined",
     "--security-opt=unmask=ALL",
 )
-# Whether it works is not the doctor's word, but the doctor's word is kept: the two must agree.
+# Whether it works is tried, not asked of the doctor; but the doctor's verdict must agree.
 INSIDE = """
 testbed doctor >/tmp/doctor 2>&1 && agrees=0 || agrees=1
 job() {
@@ -67,12 +66,12 @@ LIMIT_S = 180
 TIMED_OUT = 124
 WORKS = (0, 10)  # exit codes of INSIDE
 DISAGREES = (10, 11)
-# the limit is within the container: nothing of it is left running
+# the time limit is inside the container, so that nothing keeps running
 INSIDE_ARGV = ("timeout", "--kill-after=10", str(LIMIT_S), "sh", "-c", INSIDE)
 
 
 def granted() -> list[str]:
-    """The capabilities that this host itself has, which is all that it can hand on."""
+    """Return the capabilities that this host has, which are all that it can grant."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapBnd:"):
             bits = int(line.split()[1], 16)
@@ -82,7 +81,7 @@ def granted() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a container. `said` has what failed, and the doctor's words where they are others."""
+    """The outcome of a container. `said` says what failed, and what the doctor said where it disagrees."""
 
     works: bool
     disagrees: bool = False
@@ -90,7 +89,7 @@ class Outcome:
 
 
 def attempt(engine: str, image: str, capabilities: Sequence[str], rest: Sequence[str]) -> Outcome:
-    """Try everything in a container that is given these capabilities, and return the outcome."""
+    """Try everything in a container that gets these capabilities and options, and return the outcome."""
     own, options = container.host_options(engine)
     given = ["--cap-drop=ALL", *(f"--cap-add={name}" for name in capabilities), *rest]
     argv = [engine, *own, "run", "--rm", "--network=none", *options, *given, image, *INSIDE_ARGV]
@@ -105,8 +104,9 @@ def attempt(engine: str, image: str, capabilities: Sequence[str], rest: Sequence
 
 
 def least(names: Sequence[str], fixed: Sequence[str], works: Callable[[Sequence[str]], bool]) -> list[str]:
-    """Those of `names` that are needed where all of `fixed` is given: groups that are not needed go, others
-    are halved."""
+    """Return those of `names` that are needed when all of `fixed` is granted: drop groups that are not
+    needed, and halve the others.
+    """
     kept = list(names)
 
     def drop(group: Sequence[str]) -> None:

@@ -1,9 +1,9 @@
-"""Makes the environment `.venv-libraries` of this checkout: libraries over torch.distributed, which users'
-scripts import, and what these need. `python3 scripts/install_libraries.py`; `make test-torch` runs it.
+"""Make the environment `.venv-libraries` of this checkout: libraries over torch.distributed, which users'
+scripts import, and their dependencies. `python3 scripts/install_libraries.py`; `make test-torch` runs it.
 
-What set-up's environment has, torch first of all, is below it and not installed again; who imports them has
-its packages on PYTHONPATH. Idempotent; imports nothing outside the standard library. Exit codes are those of
-scripts/installing.py.
+Packages of set-up's environment, torch above all, are used from there and not installed again. A program uses
+the libraries by having this environment's packages on PYTHONPATH. Idempotent; imports nothing outside the
+standard library. Exit codes are those of scripts/installing.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-if not __package__:  # run as a file: what lies beside it is imported by the checkout's name for it
+if not __package__:  # run as a file: make `scripts` and `testbed` importable
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from scripts.installing import (

@@ -1,9 +1,9 @@
-"""Installs BMv2 and the P4 compiler from the P4 project's own packages: `python3 scripts/install_p4.py`, as
+"""Install BMv2 and the P4 compiler from the P4 project's own packages: `python3 scripts/install_p4.py`, as
 root; `make p4-tools` runs it.
 
-They are in no distribution. Adds the project's repository for this release of Debian or Ubuntu, and its key;
-takes both away again if the installation fails. Idempotent; imports nothing outside the standard library.
-Exit codes are those of scripts/installing.py.
+No distribution has them. Adds the project's repository for this release of Debian or Ubuntu, and its key;
+removes both again if the installation fails. Idempotent; imports nothing outside the standard library. Exit
+codes are those of scripts/installing.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-if not __package__:  # run as a file: what lies beside it is imported by the checkout's name for it
+if not __package__:  # run as a file: make `scripts` importable
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from scripts.installing import SetupError, apt_get, ended, give_to_owner, install_by_apt, say
@@ -33,7 +33,9 @@ REACH_S = 10.0
 
 
 def release_of(described: str) -> str:
-    """The repository's name of the release that a text like /etc/os-release describes."""
+    """Return the repository's name for the release that a text like /etc/os-release describes. Raises
+    SetupError for another system.
+    """
     fields = dict(line.split("=", 1) for line in described.splitlines() if "=" in line)
     system, version = (fields.get(name, "").strip("\"'") for name in ("ID", "VERSION_ID"))
     prefix = {"debian": "Debian_", "ubuntu": "xUbuntu_"}.get(system)
@@ -47,7 +49,9 @@ def release_of(described: str) -> str:
 
 
 def fetched_key(url: str) -> bytes:
-    """The repository's key. SetupError in one line, after REACH_S at most, where it cannot be had."""
+    """Fetch the repository's key. Raises SetupError, in one line and after REACH_S at most, where it cannot
+    be fetched.
+    """
     outcome: list[bytes | Exception] = []
 
     def fetch() -> None:
@@ -57,7 +61,7 @@ def fetched_key(url: str) -> bytes:
         except (OSError, ValueError) as error:
             outcome.append(error)
 
-    # a thread, since a name server that is silent is waited for longer than urlopen's time limit
+    # a thread, because a silent name server takes longer than urlopen's time limit
     thread = threading.Thread(target=fetch, daemon=True)
     thread.start()
     thread.join(REACH_S)
@@ -76,7 +80,7 @@ def fetched_key(url: str) -> bytes:
 
 
 def why(error: Exception) -> str:
-    """An error of urllib in one line."""
+    """Return an error of urllib as one line."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     text = reason.strerror if isinstance(reason, OSError) and reason.strerror else str(reason)
     return " ".join(text.split()) or type(error).__name__
@@ -84,8 +88,8 @@ def why(error: Exception) -> str:
 
 @contextlib.contextmanager
 def unless_done(files: Mapping[Path, bytes]) -> Iterator[None]:
-    """Writes files; if the body fails, puts them back as they were, with the package lists that came
-    meanwhile gone.
+    """Write files; if the body fails, restore them, and remove the package lists that were added
+    meanwhile.
     """
     before = {path: path.read_bytes() if path.exists() else None for path in files}
     lists = set(LISTS.glob("*"))
@@ -107,11 +111,11 @@ def unless_done(files: Mapping[Path, bytes]) -> Iterator[None]:
 
 
 def install(packages: list[str], release: str) -> None:
-    """Adds the repository and installs from it."""
+    """Add the repository, and install packages from it."""
     apt_get(packages)
     key, source = APT / "keyrings" / "p4lang.asc", APT / "sources.list.d" / "p4lang.list"
     key_text = fetched_key(f"https://{REPOSITORY}/{release}/Release.key")
-    # http: what comes is signed, and the repository's mirrors do not all speak https
+    # http: the packages are signed, and not all of the repository's mirrors have https
     line = f"deb [signed-by={key}] http://{REPOSITORY}/{release}/ /\n"
     for folder in (key.parent, source.parent):
         folder.mkdir(mode=0o755, exist_ok=True)

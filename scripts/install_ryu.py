@@ -1,9 +1,9 @@
-"""Installs ryu 4.34 in an environment of its own, `.venv-ryu` of this checkout: `python3
+"""Install ryu 4.34 in an environment of its own, `.venv-ryu` of this checkout: `python3
 scripts/install_ryu.py`; `make ryu` runs it.
 
 The project's environment has os-ken, ryu's continuation. Idempotent; imports nothing outside the standard
-library. Exit codes are those of scripts/installing.py, and 0 where this Python is newer than ryu can be built
-for.
+library. Exit codes are those of scripts/installing.py, and 0 where ryu cannot be built for this Python
+because it is too new.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import sys
 from pathlib import Path
 
-if not __package__:  # run as a file: what lies beside it is imported by the checkout's name for it
+if not __package__:  # run as a file: make `scripts` and `testbed` importable
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from scripts.installing import (
@@ -30,12 +30,14 @@ from scripts.installing import (
 from testbed.client.environment import NEWEST_FOR_RYU
 
 REQUIREMENTS = CHECKOUT / "scripts" / "requirements-ryu.txt"
-# ryu's set-up asks pbr, and asks setuptools for what 58 took away.
+# ryu's set-up needs pbr, and a feature that setuptools 58 removed.
 BUILD_TOOLS = ("setuptools==57.5.0", "pbr==5.11.1", "wheel==0.43.0")
 
 
 def fingerprint(checkout: Path = CHECKOUT) -> str:
-    """Return the words that the environment depends on, its path too, in the checkout that it was made in."""
+    """Return a digest of everything that the environment depends on, including its path in the checkout in
+    which it was made.
+    """
     parts = [
         str(checkout / RYU_ENVIRONMENT.folder.name),
         output_of(str(SYSTEM_PYTHON), "--version"),

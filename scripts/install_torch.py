@@ -1,7 +1,7 @@
-"""Makes an environment with another torch, `.venv-torch-VERSION` of this checkout: `python3
+"""Make an environment with another torch, `.venv-torch-VERSION` of this checkout: `python3
 scripts/install_torch.py VERSION`; `make test-torch TORCH=VERSION` runs it.
 
-It has that torch and what that needs, and set-up's environment below it for all else. Idempotent; imports
+It has that torch and its dependencies; all other packages come from set-up's environment. Idempotent; imports
 nothing outside the standard library. Exit codes are those of scripts/installing.py.
 """
 
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-if not __package__:  # run as a file: what lies beside it is imported by the checkout's name for it
+if not __package__:  # run as a file: make `scripts` and `testbed` importable
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from scripts.installing import (

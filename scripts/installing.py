@@ -1,8 +1,8 @@
-"""The parts that set-up and the other installers of this folder share: running pip and apt-get with their
-output in a log, the environments that they make, and how they end.
+"""Run pip and apt-get with their output in a log, make Python environments, and end an installer with its
+exit code: shared by set-up and the other installers of this folder.
 
-Imports nothing outside the standard library, for it serves before anything is installed. Exit codes: 0 done,
-1 an installer failed, 2 the request was wrong, 3 this host cannot.
+Imports nothing outside the standard library, because it runs before anything is installed. Exit codes: 0
+done, 1 an installer failed, 2 the request was wrong, 3 this host cannot.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 CACHE = CHECKOUT / ".cache"
-SYSTEM_PYTHON = Path("/usr/bin/python3")  # mininet and bcc are installed for this one
+SYSTEM_PYTHON = Path("/usr/bin/python3")  # the one for which mininet and bcc are installed
 POLICY = Path("/usr/sbin/policy-rc.d")
 POLICY_TEXT = (
     "#!/bin/sh\n# placed by optinc's set-up while apt runs: no service starts. Safe to remove.\nexit 101\n"
 )
-_BASE = "zz-base.pth"  # read after the environment's own packages, which so come first
+_BASE = "zz-base.pth"  # read last, so that the environment's own packages come first
 TAIL_LINES = 12
 PROGRESS_S = 10.0
-# How the lines of apt's and pip's output begin that say where they are.
+# Beginnings of the lines in which apt and pip report progress.
 STEPS = ("Get:", "Unpacking ", "Setting up ", "Collecting ", "Downloading ", "Building ", "Installing ")
 
 
 class SetupError(Exception):
-    """Set-up cannot go on; `exit_code` as in the module's docstring."""
+    """Set-up cannot continue; `exit_code` as in the module's docstring."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ def say(line: str) -> None:
 
 
 def output_of(*argv: str) -> str:
-    """Return the output of a program. SetupError with its last line when it fails."""
+    """Return a program's output. Raises SetupError, with the last line of its errors, when it fails."""
     done = subprocess.run(argv, check=False, capture_output=True, text=True)
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.strip()] or ["nothing"]
@@ -54,13 +54,13 @@ def output_of(*argv: str) -> str:
 
 
 def ended(work: Callable[[], None]) -> int:
-    """Does an installer's work. Its exit code, after one line on stderr where the work is not done."""
+    """Run an installer, and return its exit code; print one line on stderr where it fails."""
     try:
         work()
     except SetupError as error:
         print(f"setup: {error}", file=sys.stderr)
         return error.exit_code
-    except OSError as error:  # a full disk, a folder of somebody else's
+    except OSError as error:  # a full disk, another user's folder
         print(f"setup: {error.filename or 'write'}: {error.strerror or error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -70,7 +70,9 @@ def ended(work: Callable[[], None]) -> int:
 
 
 def run_logged(what: str, argv: list[str], log: Path, env: dict[str, str] | None = None) -> None:
-    """Runs an installer with its output in `log`, saying every few seconds how far it is."""
+    """Run an installer with its output in `log`, and print its progress every few seconds. Raises SetupError
+    when it fails.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
     say(what)
@@ -104,8 +106,8 @@ def tail(log: Path, count: int) -> list[str]:
 
 
 def missing_packages(names: Sequence[str]) -> list[str]:
-    """Those of `names` that are not installed and configured."""
-    # exits with 1 when it does not know one of them, and still lists the rest
+    """Return those of `names` that are not installed and configured."""
+    # exits with 1 if it does not know one of them, but lists the others
     listing = subprocess.run(
         ["dpkg-query", "--show", "--showformat", "${Package} ${db:Status-Status}\n", *names],
         check=False,
@@ -118,7 +120,9 @@ def missing_packages(names: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def no_service_starts() -> Iterator[None]:
-    """Tells Debian's maintainer scripts to start nothing. A policy that is already there is left as it is."""
+    """Keep Debian's maintainer scripts from starting services inside the block. Another policy that exists
+    already stays in force instead.
+    """
     if POLICY.exists() and POLICY.read_text(errors="replace") != POLICY_TEXT:
         yield
         return
@@ -131,7 +135,7 @@ def no_service_starts() -> Iterator[None]:
 
 
 def apt_get(wanted: Sequence[str]) -> str:
-    """The program that installs `wanted`. SetupError where there is none."""
+    """Return the path of apt-get. Raises SetupError, naming the packages in `wanted`, where there is none."""
     apt = shutil.which("apt-get")
     if apt is None:
         raise SetupError(f"this system has no apt-get; install its counterparts of: {' '.join(wanted)}", 3)
@@ -139,8 +143,8 @@ def apt_get(wanted: Sequence[str]) -> str:
 
 
 def install_by_apt(names: Sequence[str], log: str, sources: str = "", options: Sequence[str] = ()) -> None:
-    """Updates the lists of packages, in words those of `sources` and by these options, and installs. The logs
-    are LOG-apt-update.log and LOG-apt-install.log in CACHE.
+    """Update apt's lists with these options, and install packages. `sources` describes the lists in the log
+    line. The logs are LOG-apt-update.log and LOG-apt-install.log in CACHE.
     """
     apt = [apt_get(names), "-y", "-o", "Dpkg::Use-Pty=0", "-o", "DPkg::Lock::Timeout=300"]
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
@@ -157,7 +161,7 @@ def install_by_apt(names: Sequence[str], log: str, sources: str = "", options: S
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A virtual environment, and the mark in it which says what it was last made of."""
+    """A virtual environment, with a stamp file that has the fingerprint of its contents."""
 
     folder: Path
 
@@ -176,40 +180,40 @@ class Environment:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether the environment is there, and its making was ended."""
+        """Return whether the environment exists and was completed."""
         return self.python.exists() and self._stamp.exists()
 
     def is_made_of(self, fingerprint: str) -> bool:
-        """Return whether the environment is there, whole, and made of this."""
+        """Return whether the environment is complete and has this fingerprint."""
         return self.is_whole and self._stamp.read_text().strip() == fingerprint
 
     def begin(self) -> None:
-        """It is not whole until `complete`."""
+        """Mark the environment as incomplete, until `complete`."""
         self._stamp.unlink(missing_ok=True)
 
     def complete(self, fingerprint: str) -> None:
-        """It is whole, and made of this."""
+        """Mark the environment as complete, with this fingerprint."""
         self._stamp.write_text(fingerprint + "\n")
 
     def make(self, log: Path, *options: str) -> None:
-        """An empty one, in place of what is there."""
+        """Make an empty environment in place of the present one."""
         argv = [str(SYSTEM_PYTHON), "-m", "venv", "--clear", *options, str(self.folder)]
         run_logged(f"environment {self.folder.name}", argv, log)
 
     def make_over(self, base: Environment, log: Path) -> None:
-        """An empty one that has another's packages, after its own."""
+        """Make an empty environment that also finds another one's packages, after its own."""
         self.make(log, "--system-site-packages")
         below = f"import site; site.addsitedir({str(base.packages)!r})\n"
         (self.packages / _BASE).write_text(below)
 
     def pip_install(self, what: str, log: Path, *arguments: str) -> None:
-        """Has pip install something, which is `what` in words."""
+        """Run pip install with these arguments; `what` describes them in the log line."""
         pip = [str(self.python), "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
         run_logged(f"pip install of {what}", [*pip, "--progress-bar", "off", *arguments], log)
 
 
 def python_version() -> tuple[int, int]:
-    """SYSTEM_PYTHON's, such as (3, 11)."""
+    """Return SYSTEM_PYTHON's version, such as (3, 11)."""
     major, minor = output_of(str(SYSTEM_PYTHON), "-c", "import sys; print(*sys.version_info[:2])").split()
     return int(major), int(minor)
 
@@ -219,7 +223,9 @@ RYU_ENVIRONMENT = Environment(CHECKOUT / ".venv-ryu")  # scripts/install_ryu.py
 
 
 def give_to_owner() -> None:
-    """Give what root made in somebody's checkout to the checkout's owner, who may then remove it."""
+    """Change the owner of files that root made in the checkout to the checkout's owner, who may then remove
+    them.
+    """
     owner = CHECKOUT.stat()
     if os.geteuid() != 0 or owner.st_uid == 0:
         return
@@ -231,7 +237,7 @@ def give_to_owner() -> None:
 
 @contextlib.contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Two set-ups of one checkout take turns; the kernel frees the lock of one that dies."""
+    """Let set-ups of one checkout run one at a time; the kernel releases the lock of one that dies."""
     CACHE.mkdir(exist_ok=True)
     with (CACHE / "setup.lock").open("w") as lock:
         try:

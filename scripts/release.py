@@ -1,4 +1,4 @@
-"""Print the notes of a release, once version, citation and changelog agree on its tag.
+"""Print a release's notes, after checking that version, citation and changelog agree with its tag.
 
 python3 scripts/release.py v0.1.0 prints the section of CHANGELOG.md. Standard library only.
 """
@@ -14,8 +14,8 @@ _VERSIONS = {"setup.py": r'^    version="([^"]+)",$', "CITATION.cff": r"^version
 
 
 def notes(root: Path, tag: str) -> str:
-    """Return the changelog's section of a tag. ValueError names the file that is of another version, or says
-    that the changelog has no date for this one.
+    """Return the changelog's section of a tag. Raises ValueError that names the file with another version, or
+    says that the changelog has no dated section for this one.
     """
     version = tag.removeprefix("v")
     for name, pattern in _VERSIONS.items():

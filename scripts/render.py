@@ -1,7 +1,7 @@
-"""Writes what is rendered from contracts: C, P4 and Lua. Those of testbed/wire/ are listed here; a system's
-own are in the module `rendered` of its package.
+"""Render C, P4 and Lua files from the contracts. Those of testbed/wire/ are listed here; those of a system
+are rendered by the module `rendered` of its package.
 
-`python -m scripts.render` writes them; with `--check` it says which is stale and exits 1.
+`python -m scripts.render` writes the files; with `--check` it names stale ones and exits with 1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def rendered() -> dict[Path, str]:
-    """Return every rendered file and what it should hold."""
+    """Return every rendered file's path and text."""
     files = {
         "bpf/wire.h": render_c.header(),
         "bpf/verdicts.h": render_c.verdict_numbers(),
@@ -45,7 +45,7 @@ def rendered() -> dict[Path, str]:
 
 
 def of_systems() -> dict[str, str]:
-    """Return the files that packages of systems have, by their paths in the checkout."""
+    """Return the rendered files of systems' packages, by their paths in the checkout."""
     files: dict[str, str] = {}
     systems = pkgutil.iter_modules(testbed.systems.__path__, "testbed.systems.")
     packages = (*systems, *pkgutil.iter_modules(workloads.__path__, "workloads."))
@@ -57,12 +57,12 @@ def of_systems() -> dict[str, str]:
 
 
 def stale() -> list[Path]:
-    """Return the rendered files that do not hold what the contracts say now."""
+    """Return the rendered files that differ from the present contracts."""
     return [path for path, text in rendered().items() if not path.exists() or path.read_text() != text]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command."""
+    """Write the files, or check them with `--check`; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m scripts.render", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
     arguments = parser.parse_args(argv)

@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""Sets a Debian machine up for the testbed: system packages by apt, then the environment `.venv` of this
+"""Set a Debian machine up for the testbed: system packages by apt, then the environment `.venv` of this
 checkout.
 
-Idempotent: it asks what is there and installs only what is missing. Imports nothing outside the standard
-library, for it runs before anything is installed. Starts no service and edits no configuration. With
---dependencies it installs all that changes seldom and leaves this checkout out: a layer of a container's
-image. Exit codes are those of scripts/installing.py.
+Idempotent: it installs only what is missing. Imports nothing outside the standard library, because it runs
+before anything is installed. Starts no service and edits no configuration. With --dependencies it installs
+everything that rarely changes and leaves this checkout out: for a layer of a container's image. Exit codes
+are those of scripts/installing.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-if not __package__:  # run as a file: what lies beside it is imported by the checkout's name for it
+if not __package__:  # run as a file: make `scripts` and `testbed` importable
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from scripts.installing import (
@@ -43,19 +43,19 @@ from scripts.installing import (
 )
 
 REQUIREMENTS = CHECKOUT / "scripts" / "requirements.txt"
-MOST_PATH = 200  # the kernel takes 255 characters of a script's first line
-# Debian's names of the architectures whose linux-headers package is named otherwise.
+MOST_PATH = 200  # the kernel reads 255 characters of a script's first line
+# Suffixes of Debian's linux-headers package where it is not the architecture's name.
 HEADERS_SUFFIX = {"i386": "686-pae", "armhf": "armmp"}
 
 
 def needed_packages() -> list[str]:
-    """The system packages, by Debian's names on this architecture."""
+    """Return the system packages, by Debian's names on this architecture."""
     architecture = output_of("dpkg", "--print-architecture")
     return [
         "mininet",
         "openvswitch-switch",
         "python3-bpfcc",
-        # what BCC compiles against; it need not be the running kernel's (testbed/host_checks/headers.py)
+        # BCC compiles against these; they need not be the running kernel's (testbed/host_checks/headers.py)
         f"linux-headers-{HEADERS_SUFFIX.get(architecture, architecture)}",
         "iproute2",
         "ethtool",
@@ -72,9 +72,11 @@ def needed_packages() -> list[str]:
 
 
 def test_packages() -> list[str]:
-    """Return the packages that only tests use: `make test` installs them; a user's machine goes without."""
+    """Return the packages that only tests need: `make test` installs them; a user's machine does not need
+    them.
+    """
     packages = ["tshark", "chromium", "prometheus"]
-    # whole machines with Debian's kernels (tests/kernels)
+    # for virtual machines with Debian's kernels (tests/kernels)
     return (
         [*packages, "qemu-system-x86"] if output_of("dpkg", "--print-architecture") == "amd64" else packages
     )
@@ -87,9 +89,11 @@ def install_packages(missing: list[str]) -> None:
 
 
 def fingerprint(checkout: Path = CHECKOUT) -> str:
-    """Return the words that the environment depends on: the path of the checkout that it was made in, which
-    every script in it names, and the processor, for which the endpoint is compiled: an image that is brought
-    to another machine compiles it there again.
+    """Return a digest of everything that the environment depends on.
+
+    This includes the path of the checkout in which it was made, because its scripts contain the path, and the
+    processor, for which the endpoint is compiled: an image that is moved to another machine compiles it again
+    there.
     """
     parts = [
         str(checkout).encode(),
@@ -102,59 +106,61 @@ def fingerprint(checkout: Path = CHECKOUT) -> str:
 
 
 def library_sources() -> tuple[Path, ...]:
-    """Return the files that the libraries are compiled from."""
-    from testbed.native import LIBRARIES  # an image's first layer has none
+    """Return the files from which the libraries are compiled."""
+    from testbed.native import LIBRARIES  # here: an image's first layer has no testbed/
 
     return tuple(file for each in LIBRARIES for file in each.files((*each.compiled, *each.included)))
 
 
 def backend_sources() -> tuple[Path, ...]:
-    """Return the files that torch's backend is made of; the torch itself is pinned in REQUIREMENTS."""
+    """Return the files from which torch's backend is compiled; torch itself is pinned in REQUIREMENTS."""
     native = CHECKOUT / "workloads" / "native"
     return (*sorted(native.glob("*.[ch]pp")), *sorted(native.glob("build.py")))
 
 
 def processor_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> bytes:
-    """The instruction sets of the processor, as the kernel lists them; empty where it does not."""
+    """Return the processor's instruction sets, as the kernel lists them; empty where it does not."""
     lines = cpuinfo.read_bytes().splitlines() if cpuinfo.exists() else []
     return next((line for line in lines if line.startswith((b"flags", b"Features"))), b"")
 
 
 def environment_is_current() -> bool:
-    # an image's layer of dependencies has no sources yet that could be asked for
+    # checked in this order: an image's layer of dependencies has no sources yet to compare
     return ENVIRONMENT.is_whole and ENVIRONMENT.is_made_of(fingerprint()) and libraries_are_current()
 
 
 def libraries_are_current() -> bool:
-    """Return whether what set-up compiled is there still, of these sources."""
-    from testbed import native  # an image's first layer has none
+    """Return whether the compiled libraries exist and were compiled from the present sources."""
+    from testbed import native  # here: an image's first layer has no testbed/
 
     return not any(library.why_stale(library.path) for library in native.LIBRARIES)
 
 
 def environments() -> list[tuple[Environment, Callable[[Path], str]]]:
-    """Return the environments of which a copy of this checkout has copies, each with its fingerprint."""
+    """Return the environments that a copy of this checkout copies, each with the function that computes its
+    fingerprint.
+    """
     if not RYU_ENVIRONMENT.folder.exists():
         return [(ENVIRONMENT, fingerprint)]
-    from scripts import install_ryu  # an image's first layer has none
+    from scripts import install_ryu  # imported here: it imports testbed/, which an image's first layer lacks
 
     return [(ENVIRONMENT, fingerprint), (RYU_ENVIRONMENT, install_ryu.fingerprint)]
 
 
 def original(environment: Environment) -> Path | None:
-    """Return the checkout of which this one, its environment with it, is a copy, or from where it was moved;
-    None where the environment is this one's, or is not whole.
+    """Return the checkout from which this one was copied or moved together with the environment; None if the
+    environment belongs to this checkout, or is incomplete.
     """
     interpreter = re.match(r"#!(/.+)/bin/python", read_or_empty(environment.folder / "bin" / "pip"))
     if interpreter is None or len(str(CHECKOUT)) > MOST_PATH or re.search(r"\s", str(CHECKOUT)):
-        return None  # a first line that the kernel would not take, and pip writes in another way
+        return None  # the kernel would not accept such a first line, so pip writes another kind
     checkout = Path(interpreter[1]).parent
     return checkout if checkout != CHECKOUT and environment.is_whole else None
 
 
 def move_environment(environment: Environment, checkout: Path, made_of: Callable[[Path], str]) -> None:
-    """Have the scripts of an environment, and its link to the code, name this checkout and no longer that
-    one. It is as current as it was.
+    """Replace the old checkout's path by this one's in an environment's scripts and in its link to the code.
+    If the environment was current, it stays current.
     """
     was_current = environment.is_made_of(made_of(checkout))
     say(f"environment {environment.folder.name}, copied from {checkout}: it names this folder now")
@@ -166,7 +172,7 @@ def move_environment(environment: Environment, checkout: Path, made_of: Callable
     for path in (*scripts, *links, environment.folder / "pyvenv.cfg"):
         content = path.read_bytes() if path.is_file() else b""
         if b"\0" not in content and named.search(content):
-            # another file in its place: the copy may share it with the original by a hard link
+            # replaced, not edited: the file may be a hard link to the original's
             draft = path.with_name(f"{path.name}.draft")
             draft.write_bytes(named.sub(lambda _: str(CHECKOUT).encode(), content))
             shutil.copymode(path, draft)
@@ -180,7 +186,7 @@ def install_environment(with_checkout: bool = True) -> None:
     if python_version() < (3, 11):
         raise SetupError(f"{SYSTEM_PYTHON} is Python {version}; Debian 12's 3.11 or newer is needed", 3)
     ENVIRONMENT.begin()
-    # an environment made for another path or another Python cannot be mended in place
+    # an environment for another path or another Python cannot be repaired in place
     folder = ENVIRONMENT.folder
     reusable = (folder / "lib" / f"python{version}").is_dir() and f"{folder}/bin" in read_or_empty(
         folder / "bin" / "pip"
@@ -197,7 +203,7 @@ def install_environment(with_checkout: bool = True) -> None:
         CACHE / "setup-pip-self.log",
         *("--no-deps", "--no-build-isolation", "-e", str(CHECKOUT)),
     )
-    # after torch, of whose headers and libraries it is made
+    # after torch, whose headers and libraries it needs
     run_logged(
         "the backend inc for the torch that is installed",
         [str(ENVIRONMENT.python), "-m", "workloads.native.build"],

@@ -1,5 +1,5 @@
-"""Hooks of mkdocs (mkdocs.yml): documents at the top of the checkout are pages, too, and a link to a source
-file, which the site does not have, becomes the path of that file.
+"""Hooks of mkdocs (mkdocs.yml): make pages of documents at the top of the checkout, and replace links to
+source files, which the site does not have, by the files' paths.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
 
-TOP = ("CONTRIBUTING.md", "CHANGELOG.md")  # SECURITY.md is security.md where letters have no case
+TOP = ("CONTRIBUTING.md", "CHANGELOG.md")  # not SECURITY.md: docs/security.md has the same name without case
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that lie at the top of the checkout."""
+    """Add the documents at the top of the checkout as pages."""
     from mkdocs.structure.files import File
 
     for name in TOP:
@@ -35,8 +35,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def rewritten(markdown: str, folder: str, page: str) -> str:
-    """Return a page's text with its links as the site has them. `folder` is where the document lies in the
-    checkout, `page` its path in the site.
+    """Return a page's text with links for the site. `folder` is the document's folder in the checkout, `page`
+    its path in the site.
     """
 
     def link(match: re.Match[str]) -> str:

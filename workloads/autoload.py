@@ -1,9 +1,9 @@
-"""Makes the `inc` backend known to torch. Torch calls `register` at `import torch` through the entry point
+"""Register the `inc` backend with torch. Torch calls `register` at `import torch`, through the entry point
 group `torch.backends`.
 
-It must stay light: it runs in every process of the environment that imports torch, in a job or not. A worker
-of a scheduled job waits here until the job is started: before anything of it uses the network, and after most
-of what a process needs to start.
+This module must load fast: it runs in every process of the environment that imports torch, in a job or not. A
+worker of a scheduled job waits here until the job is started: before any of its code uses the network, and
+after most of what a process must load to start.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def register() -> None:
-    """Registers the backend's name; its code is imported when a process group is made."""
+    """Register the backend's name; its code is imported when a process group is made."""
     import torch.distributed as dist
 
     if dist.is_available() and "INC" not in dist.Backend._plugins:
@@ -23,8 +23,10 @@ def register() -> None:
 
 
 def begin_worker() -> None:
-    """Do in a worker, and in no other process, what comes before its script: wait at its gate, watch it, give
-    it delay points and make its process group where its job asks for that.
+    """Prepare a worker process before its script runs; do nothing in any other process.
+
+    Sets `inc` as the default backend, waits at the job's gate, starts the watch over the script, and installs
+    delay points, communication hooks and the process group where the job's options ask for them.
     """
     if "TESTBED_JOB" not in os.environ:
         return
@@ -36,16 +38,16 @@ def begin_worker() -> None:
     if settings is None:
         return
     meeting.see(dist.distributed_c10d)
-    usual = dist.Backend.default_device_backend_map  # what torch takes where a script says none
-    theirs, usual["cpu"] = usual["cpu"], "inc"
-    os.register_at_fork(after_in_child=lambda: usual.update(cpu=theirs))  # which is no worker
-    _name_the_usual(dist.distributed_c10d)
-    _let_limits_be_set(dist.distributed_c10d)
+    defaults = dist.Backend.default_device_backend_map  # the backend of a group that names none
+    original, defaults["cpu"] = defaults["cpu"], "inc"
+    os.register_at_fork(after_in_child=lambda: defaults.update(cpu=original))  # a fork is no worker
+    _name_default_backend(dist.distributed_c10d)
+    _support_timeouts(dist.distributed_c10d)
     if settings.gate is not None:
-        # DDP's constructor loads it, which would take as long after the gate as torch before it
+        # DDP's constructor imports it; after the gate that would take as long as importing torch does before
         import torch._dynamo  # noqa: F401
 
-        # and these need not be loaded after it
+        # load these before the gate, too
         from workloads import backend, endpoint, ps_client  # noqa: F401
 
         job_env.wait_at_gate()
@@ -63,20 +65,22 @@ def begin_worker() -> None:
         dist.init_process_group("inc")
 
 
-def _name_the_usual(c10d: Any) -> None:
-    """Have a group that names no backend, and so is of `inc`, name that. `c10d` is the module
-    torch.distributed.distributed_c10d. Torch says of such a group that gloo is its default, whatever it is
-    made of, and DDP asks for that. One that names backends by device ("cpu:inc") has a default, too: torch
-    gives it none where there are backends beside its own, and warns of that when the group is destroyed.
-    """
-    theirs = c10d._new_process_group_helper
+def _name_default_backend(c10d: Any) -> None:
+    """Let a group that names no backend, and so uses `inc`, report the name `inc`. `c10d` is the module
+    torch.distributed.distributed_c10d.
 
-    @functools.wraps(theirs)
+    Torch reports gloo as the default backend of such a group, whatever it uses, and DDP asks for that
+    default. A group that names backends by device ("cpu:inc") gets a default, too: torch sets none where
+    there are backends besides its own, and warns of that when the group is destroyed.
+    """
+    original = c10d._new_process_group_helper
+
+    @functools.wraps(original)
     def make(size: int, rank: int, ranks: Any, backend: Any, *more: Any, **settings: Any) -> Any:
         made_of = set(c10d.BackendConfig(backend).get_device_backend_map().values())
         if str(backend) == c10d.Backend.UNDEFINED:
             backend = c10d.Backend("inc") if made_of == {"inc"} else backend
-        group, store = theirs(size, rank, ranks, backend, *more, **settings)
+        group, store = original(size, rank, ranks, backend, *more, **settings)
         if ":" in str(backend) and isinstance(group, c10d.ProcessGroup):
             types = c10d.Backend.backend_type_map
             group._set_default_backend(types["inc" if "inc" in made_of else min(made_of)])
@@ -85,13 +89,13 @@ def _name_the_usual(c10d: Any) -> None:
     c10d._new_process_group_helper = make
 
 
-def _let_limits_be_set(c10d: Any) -> None:
-    """Have `_set_pg_timeout` of the module torch.distributed.distributed_c10d set that of `inc`, too: torch's
-    own asks for the classes of gloo and NCCL, and warns of all others.
+def _support_timeouts(c10d: Any) -> None:
+    """Let `_set_pg_timeout` of the module torch.distributed.distributed_c10d set the timeout of `inc`, too:
+    torch's own function knows the classes of gloo and NCCL, and warns of all others.
     """
-    theirs = c10d._set_pg_timeout
+    original = c10d._set_pg_timeout
 
-    @functools.wraps(theirs)
+    @functools.wraps(original)
     def set_timeout(timeout: Any, group: Any = None) -> None:
         import torch
 
@@ -101,7 +105,7 @@ def _let_limits_be_set(c10d: Any) -> None:
             if backend.name() == "inc":
                 backend._set_default_timeout(timeout)
                 return
-        theirs(timeout, group)
+        original(timeout, group)
 
     c10d._set_pg_timeout = set_timeout
 

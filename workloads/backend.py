@@ -1,8 +1,9 @@
-"""The torch.distributed backend `inc`: sums and averages of floats by the job's reducer, large gathered,
-broadcast and scattered tensors as well where it is the network's, everything else by gloo.
+"""Make the torch.distributed backend `inc` for a process group.
 
-What torch calls is compiled (workloads/native/backend.cpp; docs/backend.md says why). Here is what a process
-group gets of it: the job's own sums, sums of a group beside the first, or gloo alone.
+The job's reducer sums and averages floats. If it is the network's, the network also carries gather, broadcast
+and scatter collectives at the sizes at which it is faster. Gloo does everything else. The compiled part
+(workloads/native/backend.cpp; docs/backend.md says why) receives torch's calls. This module decides what a
+process group gets: the job's own sums, sums of a further group, or gloo alone.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from workloads.sums import Sums, ledger, native
 
 
 class GroupSums(Sums):
-    """The sums of a group that the script made beside its first, by trees of the group's own."""
+    """The sums of a group that the script makes in addition to its job's own, by trees of the group's own."""
 
     def __init__(self, membership: groups.Membership, timeout_s: float) -> None:
         assert membership.job is not None
@@ -42,19 +43,24 @@ class GroupSums(Sums):
         try:
             super().__init__(membership.job, timeout_s, is_whole=False)
         finally:
-            for fd in (settings.ring_fd, settings.wake_fd):  # they are mapped, and go with that
+            for fd in (
+                settings.ring_fd,
+                settings.wake_fd,
+            ):  # their memory stays mapped without them
                 os.close(fd)
         self._key = membership.key
 
     def shutdown(self) -> None:
-        """End it, and let go of its places, of which other members may need something still: they are free
-        when all have left. Called by torch when the group is destroyed, or at the process's end.
+        """End the group's sums and release its places; the testbed frees these when all members have left,
+        since others may still need a result.
+
+        Torch calls this when the group is destroyed, or when the process ends.
         """
         thread = self._thread
         if thread is None or not thread.is_alive():
             return
         super().shutdown()
-        if thread.is_alive():  # it waits for others still
+        if thread.is_alive():  # it still waits for other workers
             return
         atexit.unregister(self._end)
         if isinstance(self._reducer, InNetwork):
@@ -66,7 +72,7 @@ class GroupSums(Sums):
             groups.desk(self._job.groups).leave(self._key)
 
     def _write_statistics(self) -> None:
-        """Leave it to the job's own group to tell what it summed."""
+        """Add the endpoint's counters to the ledger; the job's own group writes them."""
         if self._reducer:
             ledger.count(self._reducer.counters())
 
@@ -75,45 +81,45 @@ _sums: Sums | None = None
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
-    """The backend for `init_process_group("inc")`. Raises NotInJobError outside a job, WorldSizeError for a
-    world of another size than the job.
+    """Make the backend for `init_process_group("inc")`. Raises NotInJobError outside a job, WorldSizeError if
+    the script's first group has not the job's size.
 
-    The first group of all workers is the job's; after its end the next one of all workers takes its place.
-    Groups made while any of its workers has it, and those of some of the workers, sum by trees of their own
-    where the testbed admits them, else by gloo.
+    The first group of all workers is the job's own; after its end the next one of all workers takes its
+    place. Groups made while any of their workers still has the job's own group, and groups of some of the
+    workers, sum by trees of their own where the testbed admits them, else by gloo.
     """
     global _sums
     job = JobEnv.from_environ()
-    if _sums:  # the process has one mapping of the board
+    if _sums:  # the process maps the board once
         job = dataclasses.replace(job, board=_sums.board)
-    # a thread of sums has a connection of its own to the store: who waits by one keeps it from all others,
-    # and threads of several groups may wait for each other's workers
-    apart = store.clone()
+    # each sum thread gets its own connection to the store: a thread that waits on a connection blocks it for
+    # all others, and the threads of several groups may wait for each other's workers
+    own_store = store.clone()
 
     def gloo(name: str) -> Any:
         return c10d.ProcessGroupGloo(c10d.PrefixStore(name, store), rank, size, timeout)
 
     def exact() -> Any:
-        return c10d.ProcessGroupGloo(c10d.PrefixStore("inc-exact", apart), rank, size, timeout)
+        return c10d.ProcessGroupGloo(c10d.PrefixStore("inc-exact", own_store), rank, size, timeout)
 
-    if not dist.is_initialized():  # the script's own, of all workers
+    if not dist.is_initialized():  # the script's default group, of all workers
         check_size(job, size)
     is_up = bool(_sums and _sums.is_up)
     may_be_first = size == job.world_size and not is_up
     if may_be_first:
         job.board.meet()
     try:
-        if may_be_first and _sums is None:  # an endpoint that is refused waits for nobody
+        if may_be_first and _sums is None:  # before any wait, so that a refused endpoint fails at once
             _sums = Sums(job, timeout.total_seconds())
         common = gloo("inc-gloo")
-        members = _introduced(common, is_up, job.rank)
+        members = _exchange_members(common, is_up, job.rank)
         order = _order(job, members, rank)
         if size != job.world_size or members.any_is_up:
             if may_be_first:
                 job.board.part()
             if _sums:
                 _sums.stands_beside_another()
-            return _beside(job, common, exact, members, order, timeout)
+            return _further_group(job, common, exact, members, order, timeout)
         assert _sums is not None
     except BaseException:
         if may_be_first:
@@ -125,8 +131,8 @@ def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Members:
-    """The members of a new group: their ranks in the job, whether any of them has a first group, and a random
-    word that no other group of the job has.
+    """The members of a new group: their ranks in the job, whether any of them has the job's own group now,
+    and a random word that identifies the group within the job.
     """
 
     ranks: tuple[int, ...]
@@ -134,21 +140,23 @@ class _Members:
     word: int
 
 
-def _introduced(gloo: Any, is_up: bool, rank: int) -> _Members:
-    """Have the members of a group tell each other who they are: each knows of its own groups alone, and all
-    must take the same for the first.
+def _exchange_members(gloo: Any, is_up: bool, rank: int) -> _Members:
+    """Exchange ranks and states among the members of a new group.
+
+    Each knows its own groups only, but all must agree on whether the new group is the job's own. The random
+    word is that of the group's first member.
     """
     mine = np.array([int(is_up), rank, secrets.randbits(62)], np.int64)
     rows = np.empty((gloo.size(), len(mine)), np.int64)
-    # a group may be made where torch has its tensors be none of memory: on the device meta, fake, or local
+    # a group may be made in a mode in which torch's tensors have no memory (meta device, fake, local)
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         gloo.allgather([[torch.from_numpy(row) for row in rows]], [torch.from_numpy(mine)]).wait()
     return _Members(tuple(map(int, rows[:, 1])), bool(rows[:, 0].any()), int(rows[0, 2]))
 
 
 def _order(job: JobEnv, members: _Members, member: int) -> Any:
-    """Return the order of a group's calls, in which its workers are compared; None where there is no board
-    for that.
+    """Make the object that compares the members' calls by their order; None where the board has no tables of
+    calls.
     """
     tables = job.board.calls
     if tables is None:
@@ -157,7 +165,7 @@ def _order(job: JobEnv, members: _Members, member: int) -> Any:
     return native.Order(tables.ctypes.data, list(members.ranks), member, members.word, why)
 
 
-def _beside(
+def _further_group(
     job: JobEnv,
     common: Any,
     exact: Callable[[], Any],
@@ -165,7 +173,7 @@ def _beside(
     order: Any,
     timeout: timedelta,
 ) -> Any:
-    """Return the backend of a group beside the first."""
+    """Make the backend of a group that is not the job's own."""
     tally = native.Tally()
     if job.transport != PACKETS or common.size() < 2:
         return native.IncBackend(common, None, tally, order=order)
@@ -175,7 +183,7 @@ def _beside(
         return native.IncBackend(common, None, tally, order=order)
     try:
         sums = GroupSums(membership, timeout.total_seconds())
-    except BaseException:  # the others are told by this worker's end, and its places are free by then
+    except BaseException:  # the others notice when this worker ends; its places are released before
         assert job.groups is not None
         groups.desk(job.groups).leave(membership.key)
         raise
@@ -185,16 +193,18 @@ def _beside(
 
 
 def rounds() -> bool:
-    """Return whether the job's sums are of integers, to which gradients are rounded."""
+    """Return whether the job's sums round gradients to integers."""
     return _sums is not None and _sums.rounds
 
 
 def record() -> Any:
-    """Return the account of who was in this worker's sums so far."""
+    """Return the record of which workers contributed to this worker's sums so far."""
     return _sums.record if _sums else native.Record()
 
 
 def stands_beside_another() -> None:
-    """The script has a process group of another kind: the sums' timeline is no bound's."""
+    """Mark the sums' timeline as incomplete, because the script's process group is of another backend: no
+    bound is made from it.
+    """
     if _sums:
         _sums.stands_beside_another()

@@ -1,4 +1,4 @@
-"""Torch's own collectives, and a tensor's memory as NumPy's."""
+"""Access torch's own collectives, and a tensor's memory as a NumPy array."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ c10d: Any = importlib.import_module("torch._C._distributed_c10d")  # torch's stu
 
 
 def sum_options(limit_s: float | None = None) -> Any:
-    """Return gloo's options of a sum."""
+    """Return gloo's options for a sum, with a time limit in seconds where one is given."""
     options = c10d.AllreduceOptions()
     options.reduceOp = c10d.ReduceOp.SUM
     if limit_s is not None:
@@ -24,14 +24,16 @@ def sum_options(limit_s: float | None = None) -> Any:
 
 
 def floats_of(vector: torch.Tensor) -> Floats:
-    """Return the array of a binary32 vector in one piece. It keeps the vector, and not torch's word that
-    NumPy has it: the script may let go of its memory after the sum, or make it longer.
+    """Return a contiguous binary32 vector as a NumPy array over the same memory.
+
+    The array keeps the tensor alive, but torch does not mark the tensor's storage as shared with NumPy: the
+    script may free or resize it after the sum.
     """
     return np.asarray(_Memory(vector))
 
 
 class _Memory:
-    """The memory of a binary32 tensor, for NumPy."""
+    """Exposes the memory of a binary32 tensor through NumPy's array interface."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._tensor = tensor

@@ -1,8 +1,10 @@
-"""The sizes at which the network carries a collective in at most 1.05 of gloo's time: by collective, by
-whether the workers' links have a rate, by the number of workers; in bytes on the side of all workers, from
-and to and both with them. `None`: without an end.
+"""The ranges of sizes at which the network carries a collective in at most 1.05 of gloo's time.
 
-Written by `python -m tests.bench.collectives --crossovers`, which measures them, and by no hand.
+They are listed by collective, by whether the workers' links have a rate, and by the number of workers. A
+range has its first and last size, both included, in bytes on the side that has all workers' values; a last
+size of `None` means no end.
+
+`python -m tests.bench.collectives --crossovers` measures and writes the ranges; do not edit them.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,9 @@
-"""The host endpoint of a worker process: vectors in, sums out, by the aggregation protocol
+"""The host endpoint of a worker process: sums vectors over the workers, by the aggregation protocol
 (docs/protocol.md).
 
-The protocol itself is in workloads/native/, which this module opens, feeds, and asks for results. Vectors are
-summed in the order in which they are submitted, which is the same on all workers; several are under way at
-once. A job's fragments go by the trees of its forest, each of which takes its fraction.
+The protocol itself is in workloads/native/. This module opens that library, passes it vectors, and waits for
+results. Vectors are summed in the order in which they are submitted, which is the same on all workers;
+several are under way at once. Each tree of the job's forest carries its fraction of the fragments.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from workloads.quantiser import DisagreementError, Floats, NotFiniteError, PartM
 
 Lanes = npt.NDArray[np.uint32]
 
-_AS_THEY_ARE = (
+_COPIED = (  # fields of EndpointSettings that struct settings has, too
     *("ring_fd", "wake_fd", "job", "worker", "sender", "workers", "generation", "first_tree"),
     *("lanes", "slots", "vote_slots", "window", "vote_window", "spare_bits", "port"),
     *("ring_entries", "ring_lanes"),
@@ -47,20 +47,24 @@ _AS_THEY_ARE = (
 
 _LIBRARY = Path(__file__).with_name("_endpoint" + EXTENSION_SUFFIXES[0])
 _MAX_UNDER_WAY = 128
-_AFTER_GOOD_END_S = 5.0  # without a result, for longer than a busy machine holds a process up
-_WARN_AFTER_S = 20.0  # then after 60 s, 180 s, ... of silence
+_AFTER_GOOD_END_S = 5.0  # without a result: longer than a busy machine delays a process
+_WARN_AFTER_S = 20.0  # without a result; then after 60 s, 180 s, ...
 
 
 class PeersMissingError(RuntimeError):
-    """No result came in time. The message names the job and who is missing."""
+    """No result arrived within the time limit, or a worker ended. The message names the job and the missing
+    workers.
+    """
 
 
 class OvertakenError(RuntimeError):
-    """The others, whose sums lack this worker, are so far ahead that results which it needs are gone."""
+    """The other workers' sums went on without this one for so long that places have replaced results that it
+    needs.
+    """
 
 
 class RejoinError(RuntimeError):
-    """A worker process started again in a generation that it had begun before."""
+    """A worker process started again in a generation in which it had run before."""
 
 
 _KINDS: dict[Kind, Any] = {
@@ -91,13 +95,15 @@ class _Way(ctypes.Structure):
 
 
 class Counters(ctypes.Structure):
-    """The numbers of what an endpoint did: struct counters. Windows are in packets."""
+    """An endpoint's counters: struct counters. Windows are in packets."""
 
     _fields_ = _fields(contract.COUNTERS)
 
 
 def library() -> ctypes.CDLL:
-    """Return the compiled endpoint. Raises RuntimeError where it was not compiled, or from other sources."""
+    """Load the compiled endpoint. Raises RuntimeError where it is missing, does not load, or was compiled
+    from other sources.
+    """
     if why := native.ENDPOINT.why_stale(_LIBRARY):
         raise RuntimeError(why)
     try:
@@ -105,8 +111,8 @@ def library() -> ctypes.CDLL:
     except OSError as error:
         raise RuntimeError(f"{_LIBRARY.name} does not load ({error}); run: sudo make setup") from error
     pointer, u64 = ctypes.c_void_p, ctypes.c_uint64
-    its_bytes = getattr(compiled, "endpoint_settings_bytes", int)()
-    if its_bytes != ctypes.sizeof(_Settings):  # it would misread all of them, and wait for what never comes
+    settings_bytes = getattr(compiled, "endpoint_settings_bytes", int)()
+    if settings_bytes != ctypes.sizeof(_Settings):  # it would misread them and hang
         raise RuntimeError(f"{_LIBRARY.name} was compiled from other sources; run: sudo make setup")
     compiled.endpoint_open.restype = pointer
     compiled.endpoint_open.argtypes = [ctypes.POINTER(_Settings)]
@@ -128,7 +134,7 @@ def library() -> ctypes.CDLL:
 
 @dataclass(frozen=True, slots=True)
 class _Vector:
-    """A vector under way, and where its fragments' contributors are written."""
+    """A vector under way, with the array into which its fragments' numbers of contributors are written."""
 
     array: np.ndarray
     contributors: npt.NDArray[np.uint32]
@@ -137,23 +143,23 @@ class _Vector:
 
 
 class Endpoint:
-    """One worker's end of the protocol. `settings` comes from the admission (`worker_env`); of a
-    `socket_fd`, the socket, which is bound, is taken for its own.
+    """One worker's endpoint.
 
-    One thread calls `submit`, one calls `finish`; they may be the same.
+    `settings` comes from the admission (`worker_env`). If it has a `socket_fd`, the endpoint takes over that
+    bound socket. One thread calls `submit`, one calls `finish`; they may be the same.
     """
 
     def __init__(self, settings: EndpointSettings, board: Board, timeout_s: float = 30.0) -> None:
         self._job, self._lanes = settings.job, settings.lanes
         self._worker, self._workers = settings.worker, settings.workers
         self._board = board
-        self.timeout_s = timeout_s  # of vectors that are submitted from now on
+        self.timeout_s = timeout_s  # for vectors that are submitted from now on
         self._library = library()
         self._under_way: collections.deque[_Vector] = collections.deque()
         self._room = threading.Semaphore(_MAX_UNDER_WAY)
         self._silent_s, self._warn_after_s = 0.0, _WARN_AFTER_S
-        self._broken: Exception | None = None  # no vector can be summed any more
-        self.check: Callable[[], None] = lambda: None  # raises where it waits in vain
+        self._broken: Exception | None = None  # the error after which no vector can be summed any more
+        self.check: Callable[[], None] = lambda: None  # raises if the workers' calls differ
         trees = settings.trees
         self._places = mapping.places(self._job, settings.slots - settings.vote_slots)
         self._pattern = mapping.pattern([tree.fraction for tree in trees])
@@ -187,7 +193,7 @@ class Endpoint:
                 page_blocks=ballot.page_blocks,
                 asks=settings.recovery is Recovery.INTEGRITY,
                 lossless=settings.recovery is Recovery.NONE,
-                **{name: getattr(settings, name) for name in _AS_THEY_ARE},
+                **{name: getattr(settings, name) for name in _COPIED},
             )
             self._handle = self._library.endpoint_open(ctypes.byref(handed))
             if not self._handle:
@@ -208,17 +214,16 @@ class Endpoint:
         self._stack.close()
 
     def submit(self, array: Floats) -> None:
-        """Give a contiguous binary32 vector to be summed in place; `finish` says when it is. Waits while very
-        many are under way.
+        """Submit a contiguous binary32 vector, to be replaced by its sum; `finish` waits for it. Blocks while
+        _MAX_UNDER_WAY vectors are under way.
 
-        A sum in which workers are missing is replaced by the mean of those who contributed, times the
-        workers.
+        If a sum lacks workers, the result is the mean of the contributors, times the number of workers.
         """
         self._submit(array, Vector.FLOATS)
 
     def submit_lanes(self, lanes: Lanes) -> None:
-        """Give raw lanes to be summed in place, without scaling; sums must stay below 2**32. They are the sum
-        of those who contributed.
+        """Submit raw lanes, to be replaced by the sum of the contributors' lanes, without scaling; sums must
+        stay below 2**32.
         """
         self._submit(lanes, Vector.LANES)
 
@@ -228,7 +233,7 @@ class Endpoint:
         self._room.acquire()
         contributors = np.zeros(max(1, -(-array.size // self._lanes)), np.uint32)
         number = -1
-        if not self._broken:  # else `finish` says so
+        if not self._broken:  # else `finish` raises it
             number = self._library.endpoint_submit(
                 self._handle,
                 array.ctypes.data,
@@ -245,9 +250,10 @@ class Endpoint:
         self._under_way.append(_Vector(array, contributors, self.timeout_s, number))
 
     def finish(self) -> Outcome:
-        """Wait for the oldest vector submitted and not finished; say who is in its sum.
+        """Wait for the oldest vector that is submitted and not finished, and return the contributors of its
+        sum.
 
-        Raises NotFiniteError, DisagreementError, and PeersMissingError when no result comes within the time
+        Raises NotFiniteError, DisagreementError, and PeersMissingError when no result arrives within the time
         limit or a peer ended.
         """
         if not self._under_way:
@@ -277,8 +283,11 @@ class Endpoint:
         return Outcome(self._workers, self._lanes, vector.contributors)
 
     def addresses(self) -> tuple[int, int, int, int]:
-        """Return where it and its functions to submit and to run are in this process, and its lanes, for code
-        that sums by it without Python: in turns with `submit` and `finish`, and no vector of its own.
+        """Return the addresses of the endpoint and of its functions to submit and to run, and its lanes per
+        packet.
+
+        Code that sums without Python uses these. It alternates with `submit` and `finish`, and must have no
+        vector under way when these are called.
         """
         submit, run = (
             ctypes.cast(function, ctypes.c_void_p).value or 0
@@ -286,8 +295,10 @@ class Endpoint:
         )
         return int(self._handle), submit, run, self._lanes
 
-    def heard(self, vector: Any) -> Exception | None:
-        """Return why such a vector has no sum; None while it may have one. Raises where it will have none."""
+    def failure_of(self, vector: Any) -> Exception | None:
+        """Return the error that prevented the sum of a vector of the compiled backend; None while a sum may
+        still come. Raises the error after which no vector can be summed.
+        """
         if vector.event == Event.QUIET:
             self._check_peers(vector.silent_s, vector.limit_s)
             return None
@@ -298,8 +309,11 @@ class Endpoint:
         return self._broken is not None
 
     def _explained(self, event: Event, detail: int, first: int, size: int) -> Exception:
-        """Return what a vector of `size` without a sum raises, of whose first fragment `first` contribute. It
-        is the end where the workers no longer agree.
+        """Return the error for a vector of `size` elements that has no sum; `first` is the number of
+        contributors of its first fragment.
+
+        Errors other than NotFiniteError and PartMissingError end the endpoint, because the workers no longer
+        agree.
         """
         if event == Event.NOT_FINITE:
             what = f"{detail} of {self._workers} workers have NaN or infinity in their gradients"
@@ -329,12 +343,12 @@ class Endpoint:
         return self._broken
 
     def allreduce(self, array: Floats) -> Outcome:
-        """`submit` and `finish`."""
+        """Submit a vector and wait for its sum."""
         self.submit(array)
         return self.finish()
 
     def sum_lanes(self, lanes: Lanes) -> Lanes:
-        """Sum raw lanes over the workers, without scaling; sums must stay below 2**32."""
+        """Sum raw lanes over the workers into a new array, without scaling; sums must stay below 2**32."""
         out = np.ascontiguousarray(lanes, np.uint32).copy()
         self.submit_lanes(out)
         self.finish()
@@ -342,21 +356,21 @@ class Endpoint:
 
     @property
     def counters(self) -> Counters:
-        """Return the numbers of what it did so far."""
+        """Return a copy of the endpoint's counters."""
         counters = Counters()
         self._library.endpoint_counters(self._handle, ctypes.byref(counters))
         return counters
 
     def _check_peers(self, silent_s: float, timeout_s: float) -> None:
-        if silent_s < self._silent_s:  # another silence
+        if silent_s < self._silent_s:  # results came in between: a new wait
             self._warn_after_s = _WARN_AFTER_S
         self._silent_s = silent_s
         try:
             self.check()
-        except RuntimeError as error:  # of the compiled backend, which names the type in its text
+        except RuntimeError as error:  # from the compiled backend, whose text begins with the type's name
             self._broken = DisagreementError(str(error).removeprefix("DisagreementError: "))
             raise self._broken from error
-        # a peer that ended well has what it waited for, and the switch still has it for us
+        # a peer that ended with code 0 has its results, and the switch still stores them for this worker
         ended = [
             peer
             for peer in self._board.missing()
@@ -386,8 +400,9 @@ class Endpoint:
 
 
 def _socket(settings: EndpointSettings) -> socket.socket:
-    """Return the socket that sends and is woken, bound. It is not connected: a result that wakes this process
-    comes from wherever the last sum was made.
+    """Return the bound socket that sends packets and receives wake-ups.
+
+    It is not connected: a result that wakes this process comes from whichever place made the last sum.
     """
     if settings.socket_fd is not None:
         return socket.socket(fileno=settings.socket_fd)
@@ -401,8 +416,8 @@ def _socket(settings: EndpointSettings) -> socket.socket:
 
 
 def _way(tree: TreeSettings, queue_packets: int) -> _Way:
-    """Return how fragments go by a tree. What may be under way is shared out as the fragments are, so that
-    all trees together fill no queue.
+    """Return a tree's `struct way`. A tree's share of the packets that may be queued is its share of the
+    fragments, so that all trees together fill no queue.
     """
     return _Way(
         address=int.from_bytes(socket.inet_aton(tree.address), "little"),

@@ -1,6 +1,6 @@
-"""DDP communication hooks that have what rounding leaves out of a sum of gradients.
+"""DDP communication hooks that recover what rounding leaves out of a sum of gradients.
 
-A switch adds integers, so that beside a large value in its fragment a small one is rounded (docs/training.md,
+A switch adds integers, so that a small value beside a large one in its fragment is rounded (docs/training.md,
 "Numbers with inc"). `error_feedback_hook` adds what was left out of a gradient to the next one. `fine_hook`
 sums it at once, as a second vector with scales of its own, which costs as many bytes again.
 
@@ -31,8 +31,8 @@ def _group() -> Any:
 
 
 def _begin(vector: Tensor, lost: Tensor) -> Any:
-    """Have a binary32 vector summed, and what rounding leaves out of it written to `lost`, of zeros; return
-    the work. Where nothing is rounded, since no switch adds it, `lost` stays as it is.
+    """Start the sum of a binary32 vector, and return the work. What rounding leaves out is written to `lost`,
+    which must hold zeros. Where no switch adds the vector, nothing is rounded, and `lost` stays zero.
     """
     from workloads.sums import native
 
@@ -42,15 +42,15 @@ def _begin(vector: Tensor, lost: Tensor) -> Any:
 
 
 def _averaged(bucket: GradBucket) -> Tensor:
-    """Return a bucket's gradients in binary32, divided by the workers: the bucket's own memory where it is of
-    that type.
+    """Return a bucket's gradients in binary32, divided by the number of workers: the bucket's own memory
+    where it has that type.
     """
-    buffer = bucket.buffer().mul_(1 / dist.get_world_size())  # not div_: as DDP itself
+    buffer = bucket.buffer().mul_(1 / dist.get_world_size())  # not div_: DDP multiplies, too
     return buffer if buffer.dtype == torch.float32 else buffer.to(torch.float32)
 
 
 def _put(bucket: GradBucket, vector: Tensor, done: Future[Any]) -> Tensor:
-    """Return a bucket's memory with a sum in it; raise what went wrong with the sum."""
+    """Copy a sum into its bucket's memory, and return that memory. Raises the sum's error."""
     done.value()
     buffer = bucket.buffer()
     return buffer if buffer.data_ptr() == vector.data_ptr() else buffer.copy_(vector)
@@ -63,10 +63,10 @@ def _rounds() -> bool:
 
 
 class ErrorFeedback:
-    """The part of each parameter's last gradient that was left out, on this worker, in binary32.
+    """The part of each parameter's last gradient that rounding left out, on this worker, in binary32.
 
-    It is part of where a training is: what resumes from a checkpoint goes on to the bit where that has
-    `state_dict()`, of each worker's own.
+    It is part of the state of a training. A run resumed from a checkpoint equals the uninterrupted one to the
+    bit only if the checkpoint has each worker's own `state_dict()`.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -75,22 +75,22 @@ class ErrorFeedback:
         self._lost = {name: torch.zeros(value.numel()) for name, value in named}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return it by the parameters' names."""
+        """Return a copy of the state, by the parameters' names."""
         return {name: value.clone() for name, value in self._lost.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from it. Raises KeyError for a model with other parameters."""
+        """Restore the state. Raises KeyError for a model with other parameters."""
         if state.keys() != self._lost.keys():
             raise KeyError(f"error feedback of other parameters: {', '.join(sorted(state)[:4])}")
         for name, value in state.items():
             self._lost[name].copy_(value.view(-1))
 
     def take(self, bucket: GradBucket) -> Tensor:
-        """Return what was left out of a bucket's gradients, as one vector."""
+        """Return, as one vector, what was left out of the last gradients of a bucket's parameters."""
         return torch.cat([self._lost[name] for name in self._of(bucket)])
 
     def keep(self, bucket: GradBucket, lost: Tensor) -> None:
-        """Keep what was left out this time."""
+        """Store what was left out of a bucket's gradients this time."""
         names = self._of(bucket)
         at = 0
         for name in names:
@@ -103,7 +103,9 @@ class ErrorFeedback:
 
 
 def error_feedback_hook(state: ErrorFeedback, bucket: GradBucket) -> Future[Tensor]:
-    """Average a bucket of gradients over the workers, after what was left out of the last ones is added."""
+    """Average a bucket of gradients over the workers, after adding what was left out of the last
+    gradients.
+    """
     vector = _averaged(bucket)
     vector.add_(state.take(bucket))
     lost = torch.zeros_like(vector)
@@ -119,27 +121,29 @@ def error_feedback_hook(state: ErrorFeedback, bucket: GradBucket) -> Future[Tens
 
 @dataclass
 class _Part:
-    """A bucket whose first vector is under way, and what that will have lost."""
+    """A bucket whose first vector is under way, and what rounding leaves out of that."""
 
     bucket: GradBucket
     vector: Tensor
     lost: Tensor
     work: Any
-    average: Any  # a future of a tensor, which torch types as if it had no exceptions
+    average: Any  # a future of a tensor; torch's type lacks `set_exception`
 
 
 @dataclass
 class FineSums:
     """The bucket of this backward pass whose second vector is still to be summed.
 
-    All workers must ask for sums in one order, whoever has a result first. So a bucket's second vector is
-    asked for behind the next bucket's first one, and the last bucket's when the pass ends.
+    All workers must ask for sums in one order, independent of when results arrive. So a bucket's second
+    vector is asked for after the next bucket's first one, and the last bucket's when the pass ends.
     """
 
     _waiting: list[_Part] = field(default_factory=list)
 
     def add(self, part: _Part) -> None:
-        """A bucket's first vector was asked for."""
+        """Register a bucket whose first vector is under way; ask for the second vector of the bucket before
+        it.
+        """
         if self._waiting:
             self.settle()
         else:
@@ -147,7 +151,7 @@ class FineSums:
         self._waiting.append(part)
 
     def settle(self) -> None:
-        """Ask for the second vector of the bucket that waits."""
+        """Wait for the first vector of the waiting bucket, and ask for its second one."""
         part = self._waiting.pop(0)
         try:
             part.work.wait()
@@ -168,7 +172,7 @@ class FineSums:
 
 
 def fine_hook(state: FineSums, bucket: GradBucket) -> Future[Tensor]:
-    """Average a bucket of gradients over the workers, with what the integers leave out as a second vector."""
+    """Average a bucket of gradients over the workers, and add what rounding leaves out as a second sum."""
     vector, group = _averaged(bucket), _group()
     lost = torch.zeros_like(vector)
     if not _rounds():  # a server or a ring adds binary32
@@ -183,8 +187,8 @@ def fine_hook(state: FineSums, bucket: GradBucket) -> Future[Tensor]:
 
 
 def install(is_fine: bool) -> None:
-    """Have each DDP model of this worker's script registered for what its job asks for: fine sums, or error
-    feedback.
+    """Register a hook with each DDP model of this worker's script, as the job's options ask: fine sums, or
+    error feedback.
     """
     made: Any = nn.parallel.DistributedDataParallel.__init__
 
@@ -196,12 +200,14 @@ def install(is_fine: bool) -> None:
             self.register_forward_pre_hook(lambda module, _inputs: _register(module, is_fine, handle))
         )
 
-    its: Any = nn.parallel.DistributedDataParallel
-    its.__init__ = with_hook
+    ddp: Any = nn.parallel.DistributedDataParallel
+    ddp.__init__ = with_hook
 
 
 def _register(module: Any, is_fine: bool, handle: list[Any]) -> None:
-    """Register a model's hook, at its first pass: its script may have registered one of its own by then."""
+    """Register a model's hook at its first forward pass: until then the script may register a hook of its
+    own, which stays.
+    """
     handle.pop().remove()
     if module._comm_hooks:
         option = "--fine-sums" if is_fine else "--error-feedback"

@@ -1,5 +1,5 @@
-"""The groups that a script makes beside its job's first: asked for at the testbed (testbed/jobs/groups.py),
-which gives each trees and slots of its own while there is room.
+"""Request trees and slots for the groups that a script makes in addition to its job's own. The testbed
+(testbed/jobs/groups.py) grants them while it has room; otherwise gloo sums for the group.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from testbed.wire.settings import read
 from testbed.wire.transports import GLOO
 from workloads.job_env import JobEnv, Part
 
-ANSWER_S = 90.0  # more than the testbed waits for members, and a slow switch for its entries
+ANSWER_S = 90.0  # longer than the testbed waits for the members and for a slow switch's table entries
 _LARGEST_MESSAGE_BYTES = 1 << 16
 _MOST_FDS = 8
 _ADDED = frozenset({"pushed", "retransmits", "timeouts", "wakes", "ecn", "degraded", "left_out", "asked"})
 
 
 class NoAnswerError(RuntimeError):
-    """The testbed did not say what becomes of a group."""
+    """The testbed did not answer a request for a group."""
 
 
 class Tally(Protocol):
@@ -40,8 +40,8 @@ class Tally(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """This worker's part in a group: the ranks of its members in the job, and the job as the group has it;
-    None where it is summed by gloo.
+    """This worker's part in a group: the ranks of its members in the job, and the job's environment as the
+    group uses it (None: gloo sums for the group).
     """
 
     key: str
@@ -50,15 +50,19 @@ class Membership:
 
 
 class Desk:
-    """The socket by which this worker asks. One asks at a time; leaving waits for nobody."""
+    """The socket on which this worker requests groups. One thread requests at a time; `leave` waits for
+    nothing.
+    """
 
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=os.dup(fd))
         self._lock = threading.Lock()
 
     def ask(self, key: str, size: int, port: int) -> tuple[GroupAnswer, dict[int, int]]:
-        """Ask for a group, and return the answer, and its descriptors as they are here, by their numbers
-        there. Raises NoAnswerError.
+        """Request a group, and return the answer and its descriptors: numbers in the message to numbers in
+        this process.
+
+        Raises NoAnswerError when the testbed has ended or does not answer for ANSWER_S.
         """
         deadline = time.monotonic() + ANSWER_S
         with self._lock:
@@ -72,26 +76,29 @@ class Desk:
                     answer = read(GroupAnswer, message)
                     if answer.key == key:
                         return answer, dict(zip(answer.fds, fds, strict=True))
-                    for fd in fds:  # of a question that was given up
+                    for fd in fds:  # the answer to a request that timed out
                         os.close(fd)
             except OSError as error:
                 raise NoAnswerError(f"no answer of the testbed for a group: {error}") from error
 
     def leave(self, key: str) -> None:
-        # the testbed is gone, and the group too; or it does not read, and the group goes with this process
+        """Tell the testbed that this worker left a group."""
+        # the testbed ended, and the group with it; or it does not read now, and releases the group when this
+        # process ends
         with contextlib.suppress(ConnectionError, TimeoutError):
             self._socket.sendall(json.dumps({"leave": key}).encode())
 
 
 @functools.cache
 def desk(fd: int) -> Desk:
-    """Return the desk of this process."""
+    """Return this process's desk, made at the first call."""
     return Desk(fd)
 
 
 def enter(job: JobEnv, word: int, size: int) -> Membership:
-    """Ask for a group of `size` workers by its word, which no other group of the job has; all of them are
-    here, since gloo has joined them. Raises NoAnswerError.
+    """Request a group of `size` workers. `word` identifies it: no other group of the job has the same.
+
+    All members request at once, since gloo has joined them before. Raises NoAnswerError.
     """
     key = f"{word:016x}"
     if job.groups is None:
@@ -111,7 +118,7 @@ def enter(job: JobEnv, word: int, size: int) -> Membership:
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """The bytes of tensors of the groups of the same workers, by the way that they went; statistics."""
+    """Statistics: the bytes of tensors of all groups of the same workers, by transport."""
 
     workers: tuple[int, ...]
     bytes_by: Mapping[str, int]
@@ -119,30 +126,30 @@ class GroupRow:
 
 @dataclass(slots=True)
 class Ledger:
-    """The account of what went which way, by group; groups of the same workers are told as one."""
+    """The bytes that a job's groups summed, by group and way. Groups of the same workers are one row."""
 
     _rows: list[tuple[tuple[int, ...], Callable[[], Counter[str]], Tally]] = field(default_factory=list)
     _counters: Counter[str] = field(default_factory=Counter)
 
     def add(self, ranks: tuple[int, ...], summed: Callable[[], Counter[str]], by_gloo: Tally) -> None:
-        """Note a group, whose counts go on."""
+        """Add a group. `summed` and `by_gloo` are read later, when its counts have grown."""
         self._rows.append((ranks, summed, by_gloo))
 
     def summed(self) -> Counter[str]:
-        """Return the bytes that their sums had, by the way that these went."""
+        """Return the bytes that all groups' sums had, by transport."""
         return sum((summed() for _, summed, _ in self._rows), Counter())
 
     def count(self, counters: Mapping[str, float]) -> None:
-        """Note what the endpoint of a group that has ended did."""
+        """Add the counters of a group's endpoint when the group ends."""
         for name in _ADDED & counters.keys():
             self._counters[name] += int(counters[name])
 
     def counted(self, counters: Mapping[str, float]) -> dict[str, float]:
-        """Return the counters of the job's own endpoint, with those of groups that have ended."""
+        """Return the counters of the job's own endpoint, plus those of groups that have ended."""
         return {name: value + self._counters[name] for name, value in counters.items()}
 
     def rows(self) -> list[GroupRow]:
-        """Return what the groups of the same workers summed, and what gloo did for them."""
+        """Return one row per set of workers, with the bytes that gloo carried for their groups included."""
         totals: defaultdict[tuple[int, ...], Counter[str]] = defaultdict(Counter)
         for ranks, summed, by_gloo in self._rows:
             totals[ranks].update(summed())

@@ -1,8 +1,9 @@
-"""A DDP communication hook: gradients are summed in the network while the process group is any other.
+"""A DDP communication hook that sums gradients in the network while the script's process group is of another
+backend.
 
-For a script that must keep the group it has: `model.register_comm_hook(None, inc_hook)`. What is summed, and
-to which bit, is what DDP over the backend `inc` sums. No `from __future__ import annotations` here: DDP
-compares a hook's annotations with the types themselves.
+For a script that must keep its group: `model.register_comm_hook(None, inc_hook)`. The sums are equal to the
+bit to those of DDP over the backend `inc`. No `from __future__ import annotations` here: DDP compares a
+hook's annotations with the types themselves.
 """
 
 import importlib
@@ -14,18 +15,18 @@ from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 
 _c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")
-_sums: Any = None  # what sums where the script's group is another's
+_sums: Any = None  # the `inc` backend that sums where the script's group is of another backend
 
 
 def inc_hook(state: object, bucket: GradBucket) -> Future[torch.Tensor]:
-    """Average a bucket of gradients over the workers that contribute to its sum. To a `state` that is a list
-    the bucket's Outcome is appended; a job has one set of aggregators, so that nothing else is kept there.
+    """Average a bucket of gradients over the workers that contribute to its sum.
 
-    Raises NotInJobError outside a job. What goes wrong with a sum is raised by `backward`.
+    If `state` is a list, the bucket's Outcome is appended to it; no other state is needed, since a job has
+    one set of aggregators. Raises NotInJobError outside a job. `backward` raises a sum's errors.
     """
     gradients = bucket.buffer().mul_(
         1 / dist.get_world_size()
-    )  # not div_: DDP itself multiplies, which rounds otherwise
+    )  # not div_: DDP itself multiplies, which rounds differently
     work = _group_for_sums().allreduce([gradients])
 
     def averaged(done: Future[Any]) -> torch.Tensor:
@@ -39,12 +40,12 @@ def inc_hook(state: object, bucket: GradBucket) -> Future[torch.Tensor]:
 
 
 def _group_for_sums() -> Any:
-    """The process group itself where it is `inc`, else one beside it, made at the first call, which all
-    workers make together.
+    """Return the script's process group if it is `inc`, else an `inc` group that the first call makes; all
+    workers make it together.
     """
     global _sums
     world: Any = dist.group.WORLD
-    if world._get_backend(torch.device("cpu")).name() == "inc":  # its own word may be cpu:inc, or none
+    if world._get_backend(torch.device("cpu")).name() == "inc":  # its name may be "cpu:inc", or empty
         return world
     if _sums is None:
         from workloads import backend

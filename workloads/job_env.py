@@ -1,10 +1,10 @@
-"""The view that a worker process has of its job. Owns the reading of `TESTBED_JOB`; imports nothing but
-NumPy and the settings' types (testbed/wire/settings.py).
+"""Give a worker process its view of its job. Owns the reading of `TESTBED_JOB`; imports nothing but NumPy and
+the settings' types (testbed/wire/settings.py).
 
-The launcher writes the settings (testbed/jobs/attempt.py). A scheduled job's worker is told how it sums
-through its gate (testbed/jobs/gates.py), where it waits until its job is started. The settings describe the
-layout of the job board (a memory file shared by the job's processes), so that the layout is said once, in
-testbed/jobs/board.py.
+The launcher writes the settings (testbed/jobs/attempt.py). A worker of a scheduled job waits at its gate
+(testbed/jobs/gates.py) until the job is started, and receives there how the job sums. The settings describe
+the layout of the job board (a memory file that the job's processes share), so that the layout is written down
+once, in testbed/jobs/board.py.
 """
 
 from __future__ import annotations
@@ -38,17 +38,18 @@ from testbed.wire.settings import (
 
 VARIABLE = "TESTBED_JOB"
 _LARGEST_MESSAGE_BYTES = 1 << 16
-_worker_pid: int | None = None  # of the worker, where it has imported torch
+_worker_pid: int | None = None  # this worker's process, once it has read its settings
 
 
 class NotInJobError(RuntimeError):
-    """The process was not started by `testbed run`, or what it was told does not read."""
+    """The process was not started by `testbed run`, or its settings cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A process of the job that has ended while this one still runs. `rank` is None for the one that serves
-    the workers, whose name is `service`.
+    """A process of the job that has ended while this one still runs.
+
+    `rank` is a worker's; None stands for the process that serves the workers, named by `service`.
     """
 
     rank: int | None
@@ -62,7 +63,7 @@ class Missing:
 
 
 def how_it_ended(exit_code: int) -> str:
-    """Return it in words; a negative code is the number of the signal that ended the process (as in
+    """Return in words how a process ended. A negative code is the number of the signal that ended it (as in
     subprocess).
     """
     if exit_code >= 0:
@@ -74,11 +75,11 @@ def how_it_ended(exit_code: int) -> str:
 
 
 class Board:
-    """The job board: a record per worker, written by the launcher as processes start and exit, and read in
+    """The job board: a record per worker, which the launcher updates as processes start and exit, read in
     place.
 
-    A worker writes some fields of its own record (testbed/jobs/board.py says which): none has two writers
-    but for the threads of the worker itself, and each is an aligned word.
+    A worker writes some fields of its own record (testbed/jobs/board.py says which). Each field has one
+    writing process and is an aligned word.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Board:
         calls: npt.NDArray[np.uint8] | None = None,
     ) -> None:
         self._service = service
-        self.calls = calls  # all workers' tables (testbed/wire/calls.py); a group's board has none
+        self.calls = calls  # all workers' tables of calls (testbed/wire/calls.py); None on a group's board
         self._records = records
         self._exited = exited
         self._phases = phases
@@ -116,8 +117,8 @@ class Board:
         return cls(records, settings.exited, rank, hosts, ps_host, settings.phases, service, calls)
 
     def missing(self) -> list[Missing]:
-        """The peers (and what serves them, unless this job was started without) that have ended, whatever
-        their exit code. Cheap: reads memory.
+        """Return the other processes that have ended, whatever their exit code: workers, and the process that
+        serves them if the job has one. Cheap: reads memory only.
         """
         ended = np.flatnonzero(self._records["state"] == self._exited)
         needed = len(self._hosts) + (self._ps_host is not None)
@@ -130,100 +131,102 @@ class Board:
         ]
 
     def out(self) -> frozenset[int]:
-        """Return the ranks of the workers that sums go on without, until they are back."""
+        """Return the ranks of the workers that sums currently go on without."""
         left = int(self._records["left"][self._rank])
         return frozenset(rank for rank in range(len(self._hosts)) if left >> rank & 1)
 
     @property
     def service_host(self) -> str | None:
-        """The host of the process that serves the workers, if there is one."""
+        """Return the host of the process that serves the workers, if the job has one."""
         return self._ps_host
 
     def who(self, number: int) -> str:
-        """Return the words for a worker by its number among those who sum."""
+        """Return the name, for messages, of the worker with this number among those who sum."""
         return f"worker {number}"
 
     def _address(self, name: str) -> int:
-        """Return where a field of this worker's record is in this process's memory, for code that is not
-        Python.
-        """
+        """Return the address of a field of this worker's record, for code that is not Python."""
         field = self._records.dtype.fields
         assert field is not None
         return int(self._records.ctypes.data + self._rank * self._records.itemsize + field[name][1])
 
     def progress_address(self) -> int:
-        """Return the address of this worker's progress: an aligned 64-bit word, as all of these."""
+        """Return the address of this worker's progress, an aligned 64-bit word."""
         return self._address("progress")
 
     def parallel_address(self) -> int:
-        """Return the address of the 32 bits that say whether results may overtake each other."""
+        """Return the address of the 32-bit word that says whether results may arrive out of order."""
         return self._address("parallel")
 
     def rate_address(self) -> int:
-        """Return the address of the rate of this worker's link, a binary64 in Mb/s; 0 while it is as it was
-        at the start.
+        """Return the address of the rate of this worker's link, a binary64 in Mb/s; it is 0 while the rate is
+        as at the start.
         """
         return self._address("rate_mbps")
 
     def course_addresses(self) -> tuple[int, int]:
-        """Return the addresses of how many collectives its script has asked for, and of the number of the one
-        that it waits for, from 1 (0: for none).
+        """Return two addresses: of the number of collectives that the script has asked for, and of the
+        number, from 1, of the collective that it waits for (0: none).
         """
         return self._address("asked"), self._address("waits_for")
 
     def add_summed(self, size_bytes: int) -> None:
-        """Says that this worker has the sums of so many bytes of gradients more."""
+        """Add to the bytes of gradients that this worker has the sums of."""
         self._records["summed_bytes"][self._rank] += size_bytes
 
     def summed_address(self) -> int:
-        """Return the address of how many bytes of gradients it has the sums of."""
+        """Return the address of the number of bytes of gradients that this worker has the sums of."""
         return self._address("summed_bytes")
 
     def wants(self, world: int) -> None:
-        """Says of how many workers its process group is to be."""
+        """Record the number of workers that this worker's process group is to have."""
         self._records["world"][self._rank] = world
 
     def meet(self) -> None:
-        """Says that this worker waits for the process group of all workers."""
+        """Record that this worker waits for the process group of all workers."""
         self._records["phase"][self._rank] = self._phases["MEETING"]
 
     def met(self) -> None:
-        """Says that it waits for it no longer: the group is there."""
+        """Record that the process group exists, so that this worker no longer waits for it."""
         self._records["phase"][self._rank] = self._phases["JOINED"]
 
     def join(self) -> None:
-        """Says that this worker sums from now on."""
+        """Record that this worker sums from now on."""
         self._records["left_ns"][self._rank] = 0
         self.met()
 
     def leave(self) -> None:
-        """Says that this worker will sum nothing more."""
+        """Record, with the time, that this worker will sum nothing more."""
         self._records["left_ns"][self._rank] = time.monotonic_ns()
         self.part()
 
     def part(self) -> None:
-        """Says that this worker is in no group any more, or gave up waiting for one."""
+        """Record that this worker is in no group any more, or gave up waiting for one."""
         self._records["phase"][self._rank] = self._phases["ALONE"]
 
     def lacks_statistics(self, error_number: int) -> None:
-        """Says that this worker's statistics could not be written, and why."""
+        """Record the error number for which this worker's statistics could not be written (0: they were
+        written).
+        """
         self._records["stats_errno"][self._rank] = error_number
 
     def asks_for_stacks(self) -> bool:
-        """Return whether the launcher wants the stacks of this worker's threads."""
+        """Return whether the launcher requests the stacks of this worker's threads."""
         return bool(self._records["asks_stacks"][self._rank])
 
     def has_left_stacks(self) -> None:
-        """Says that this worker's stacks are written."""
+        """Record that this worker's stacks are written."""
         self._records["left_stacks"][self._rank] = 1
 
     def progress(self) -> list[int]:
-        """Every worker's progress, by rank."""
+        """Return every worker's progress in fragments, by rank."""
         return [int(value) >> 1 for value in self._records["progress"][: len(self._hosts)]]
 
     def behind(self) -> list[int]:
-        """Return the ranks that have summed less than this worker, or as much and pushed nothing since, or
-        whose script has not asked for what this one's waits for.
+        """Return the ranks of the workers that hold this one up.
+
+        These have summed less than this worker, or as much and pushed nothing since, or their scripts have
+        not asked for the collective that this one's script waits for.
         """
         pushed, asked = ([int(value) for value in self._records[name]] for name in ("progress", "asked"))
         waits_for = int(self._records["waits_for"][self._rank])
@@ -235,8 +238,8 @@ class Board:
 
 
 class Part(Board):
-    """The board as a group of some of the workers needs it. How far they are is in records of the group's
-    own, by their numbers in it; who has ended is known of the job's.
+    """The board of a group of some of the workers. Their progress is in records of the group's own, indexed
+    by their numbers in the group; which workers have ended is read from the job's board.
     """
 
     def __init__(
@@ -249,7 +252,7 @@ class Part(Board):
 
     @classmethod
     def of(cls, whole: Board, ranks: tuple[int, ...], settings: BoardSettings, member: int) -> Part:
-        """Map the group's own records."""
+        """Map the group's own records, one per member."""
         layout = np.dtype([*settings.fields])
         memory = mmap.mmap(settings.fd, len(ranks) * layout.itemsize)
         part = cls(whole, ranks, np.frombuffer(memory, dtype=layout, count=len(ranks)), member)
@@ -257,10 +260,12 @@ class Part(Board):
         return part
 
     def close(self) -> None:
-        """Let go of the group's own records, of which the map keeps a descriptor; they stay as they are."""
+        """Unmap the group's own records, whose mapping holds a descriptor. Their values stay readable as a
+        copy.
+        """
         self._records = self._records.copy()
         if self._memory is not None:
-            with contextlib.suppress(BufferError):  # another thread looks at them: they go with its last view
+            with contextlib.suppress(BufferError):  # another thread reads them: unmapped with its last view
                 self._memory.close()
 
     def who(self, number: int) -> str:
@@ -273,19 +278,19 @@ class Part(Board):
         return self._whole.rate_address()
 
     def summed_address(self) -> int:
-        """Return none: what a policy is told of is the job's own group."""
+        """Return 0: policies see the sums of the job's own group only."""
         return 0
 
     def join(self) -> None:
-        """Say nothing."""
+        """Do nothing: the job's own board records this."""
 
     def leave(self) -> None:
-        """Say nothing."""
+        """Do nothing: the job's own board records this."""
 
 
 def wait_at_gate(environ: Mapping[str, str] = os.environ) -> None:
-    """Returns when this worker's job is started; at once where there is no gate, or where it is another
-    process's: the variable goes to every process that a worker starts, the descriptor does not.
+    """Wait until this worker's job is started. Return at once where there is no gate, or where it is another
+    process's: every process that a worker starts inherits the variable, but not the descriptor.
     """
     gate = read(WorkerSettings, environ[VARIABLE]).gate if VARIABLE in environ else None
     if gate is not None and _is_gate(gate):
@@ -303,8 +308,10 @@ def _is_gate(fd: int) -> bool:
 
 
 def of_worker(environ: Mapping[str, str] = os.environ) -> WorkerSettings | None:
-    """Return the settings of this process, where it is a worker, as its forks are not from now on; None where
-    it is any other.
+    """Return this process's settings if it is a worker, and remember its process id, so that its later forks
+    are not taken for the worker; return None in every other process.
+
+    Settings that cannot be read are reported on standard error.
     """
     global _worker_pid
     try:
@@ -312,7 +319,7 @@ def of_worker(environ: Mapping[str, str] = os.environ) -> WorkerSettings | None:
         is_worker = _is_worker(settings)
     except KeyError:
         return None
-    except (TypeError, ValueError) as problem:  # a testbed of another version: never in silence
+    except (TypeError, ValueError) as problem:  # a testbed of another version: report it
         print(f"inc: {VARIABLE} does not read, so that this is no worker: {problem}", file=sys.stderr)
         return None
     if not is_worker:
@@ -322,8 +329,10 @@ def of_worker(environ: Mapping[str, str] = os.environ) -> WorkerSettings | None:
 
 
 def _is_worker(settings: WorkerSettings) -> bool:
-    """Return whether this is the worker itself: a process that it started has its environment, and not its
-    descriptors; a fork has these, too, and another number.
+    """Return whether this process is the worker itself.
+
+    A process that the worker started inherits the environment without the descriptors. A fork inherits both,
+    but has another process id.
     """
     if _worker_pid not in (None, os.getpid()):
         return False
@@ -344,8 +353,11 @@ def _require_worker(settings: WorkerSettings) -> None:
 
 @functools.cache
 def _through_gate(fd: int) -> SumSettings:
-    """Says that this worker is there, and waits until it is told how its job sums; descriptors come along,
-    and get other numbers here.
+    """Report at the gate that this worker has started, wait for the job's start, and return how the job sums.
+    Raises NotInJobError when the testbed ends first.
+
+    The descriptors that come with the settings get other numbers in this process; the settings returned have
+    these.
     """
     with socket.socket(fileno=fd) as gate:
         gate.sendall(b"here")
@@ -359,9 +371,10 @@ def _through_gate(fd: int) -> SumSettings:
 
 @dataclass(frozen=True, slots=True)
 class JobEnv:
-    """One worker's view of its job. `endpoint` has the settings of its endpoint, None where no place sums
-    for the job, and `ps` the address and port of the process that serves the workers, where the job has one
-    that listens.
+    """One worker's view of its job.
+
+    `endpoint` has the settings of its endpoint, None where no place sums for the job. `ps` is the address and
+    port of the process that serves the workers, None where none listens.
     """
 
     testbed: str
@@ -378,9 +391,9 @@ class JobEnv:
     ps: tuple[str, int] | None
     strict_finite: bool
     asked_in: str | None  # the caller's working folder, which need not be the worker's
-    groups: int | None = None  # the descriptor by which it asks for groups
-    stacks: Path | None = None  # where it leaves the stacks of its threads
-    master: str = ""  # the address at which its workers meet, and the port
+    groups: int | None = None  # the descriptor of the socket on which it requests groups
+    stacks: Path | None = None  # the file for the stacks of its threads
+    master: str = ""  # ADDRESS:PORT of torch's store, at which the workers meet
 
     @property
     def host(self) -> str:
@@ -388,7 +401,9 @@ class JobEnv:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] = os.environ) -> JobEnv:
-        """Raises NotInJobError, with a line that says what to do, outside a job."""
+        """Read this worker's environment. Raises NotInJobError, with a line that says what to do, outside a
+        job.
+        """
         text = environ.get(VARIABLE)
         if text is None:
             raise NotInJobError(f"{VARIABLE} is not set: this process was not started by `testbed run`")
@@ -420,8 +435,10 @@ class JobEnv:
             raise NotInJobError(f"{VARIABLE} does not read: {type(problem).__name__}: {problem}") from problem
 
     def write_stats(self, stats: Mapping[str, Any]) -> None:
-        """Leaves this worker's statistics for the job's result; a later call replaces an earlier one whole.
-        Raises OSError, and leaves nothing of it, where they cannot be written.
+        """Write this worker's statistics for the job's result; a later call replaces all of an earlier one's.
+
+        Raises OSError where they cannot be written; no part of them is left then, and the board has the
+        reason.
         """
         draft = self.stats.with_suffix(".draft")
         try:

@@ -1,8 +1,10 @@
-"""The making of a worker's process group, told to the job board: torch calls nothing of a backend before
-all workers have met at its store, and nothing of this one where the script takes another.
+"""Report the making of a worker's process group to the job board.
 
-So the function by which `init_process_group` meets is one that tells the board, and calls torch's. It must
-stay light: it is put there at `import torch`.
+Torch calls no backend before all workers have met at its store, and never calls `inc` where the script
+chooses another backend. So `see` replaces the function by which `init_process_group` meets with one that
+reports to the board and calls torch's.
+
+This module must load fast: it is installed at `import torch`.
 """
 
 from __future__ import annotations
@@ -28,23 +30,27 @@ class WorldSizeError(ValueError):
 
 
 def see(c10d: Any) -> None:
-    """Have `init_process_group` of the module torch.distributed.distributed_c10d seen from now on."""
-    theirs = c10d.rendezvous
+    """Wrap the rendezvous of the module torch.distributed.distributed_c10d, so that the board learns of every
+    `init_process_group` from now on.
+    """
+    original = c10d.rendezvous
 
-    @functools.wraps(theirs)
+    @functools.wraps(original)
     def rendezvous(url: str, rank: int = -1, world_size: int = -1, **settings: Any) -> Iterator[Any]:
-        return _meeting(theirs(url, rank, world_size, **settings), url, rank, world_size)
+        return _meeting(original(url, rank, world_size, **settings), url, rank, world_size)
 
     c10d.rendezvous = rendezvous
 
 
 def _meeting(steps: Iterator[Any], url: str, rank: int, world_size: int) -> Iterator[Any]:
-    """Yield what the steps of torch's own do, and tell the board when they begin and when the workers have
-    met. Raises WorldSizeError where the group has the job's address and not its size.
+    """Yield what torch's own rendezvous yields; report to the board when the wait begins and when the workers
+    have met.
+
+    Raises WorldSizeError where the group has the job's address but not its size.
     """
     try:
         job = JobEnv.from_environ()
-    except NotInJobError:  # a process that a worker started, or no worker's at all
+    except NotInJobError:  # a process that a worker started, or one outside a job
         yield from steps
         return
     is_jobs = urlsplit(url).scheme == "env"
@@ -67,8 +73,8 @@ def _meeting(steps: Iterator[Any], url: str, rank: int, world_size: int) -> Iter
 
 
 def place(job: JobEnv, url: str, rank: int, size: int | None) -> str:
-    """Return where a worker waits for its process group, and how the script had it wait elsewhere than the
-    job's workers meet, or as another.
+    """Return the address at which a worker waits for its process group, and how the script made it differ
+    from the job's: another address, port, rank or size.
     """
     parts, (job_address, _, job_port) = urlsplit(url), job.master.partition(":")
     set_by = {"env": "set MASTER_ADDR to", "tcp": "named"}.get(parts.scheme)
@@ -92,14 +98,16 @@ def place(job: JobEnv, url: str, rank: int, size: int | None) -> str:
 
 
 def check_size(job: JobEnv, size: int) -> None:
-    """Raise WorldSizeError where a process group is not of all workers of the job, and tell the board."""
+    """Record a process group's size on the board, and raise WorldSizeError where it is not the job's number
+    of workers.
+    """
     job.board.wants(size)
     if size != job.world_size:
         raise WorldSizeError(size, job.world_size)
 
 
 def _size(url: str, world_size: int, is_jobs: bool) -> int | None:
-    """Return the size of the group that is asked for, None where torch has yet to find out."""
+    """Return the size of the requested group; None where torch has yet to learn it."""
     if world_size >= 0:
         return world_size
     words = parse_qs(urlsplit(url).query).get("world_size") or [os.environ.get("WORLD_SIZE", "")] * is_jobs

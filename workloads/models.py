@@ -1,5 +1,5 @@
-"""The layers of well-known image classifiers, and of BERT, and how long a GPU computes them: numbers only,
-for jobs that emulate their training.
+"""The layers of well-known image classifiers and of BERT, and how long a GPU computes them: numbers only, for
+jobs that emulate their training.
 
 Sizes follow from the architectures' definitions for 1000 classes: VGG without batch normalisation (arXiv
 1409.1556, configurations A, D, E), ResNet with bottlenecks, the stride in the 3 by 3 convolution and batch
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 IMAGE = 224  # pixels a side
 CLASSES = 1000
-BATCH = 32  # of the profiles
-BUCKET_MIB = 25  # of gradients that DDP sums at once, unless told otherwise
+BATCH = 32  # images; the batch of the profiles
+BUCKET_MIB = 25  # DDP's default bucket of gradients
 
 _VGG = {"vgg11": (1, 1, 2, 2, 2), "vgg16": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4, 4)}
 _RESNET = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3), "resnet152": (3, 8, 36, 3)}
@@ -26,14 +26,14 @@ _DENSE, _GROWTH, _BOTTLENECK = (6, 12, 36, 24), 48, 192
 CLASSIFIERS = (*_RESNET, *_VGG)
 DENSENET, BERT = "densenet161", "bert"
 MODELS = (*CLASSIFIERS, DENSENET, BERT)
-TOKENS = 128  # of a sequence, which counts as an image does
+TOKENS = 128  # per sequence; a sequence counts as an image
 _WORDS, _POSITIONS, _KINDS, _HIDDEN, _BLOCKS = 30_522, 512, 2, 768, 12
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A layer with parameters. `tensors` are their sizes in elements; `macs` are its multiply-accumulates for
-    one image, or sequence, forward.
+    """A layer with parameters. `tensors` are the sizes of its tensors in elements; `macs` are the
+    multiply-accumulates of a forward pass for one image or sequence.
     """
 
     name: str
@@ -45,13 +45,13 @@ class Layer:
         return sum(self.tensors)
 
     def scaled(self, scale: int) -> Layer:
-        """Return it with each tensor's size divided by `scale`, at least 1."""
+        """Return the layer with each tensor's size divided by `scale`, at least 1."""
         return Layer(self.name, tuple(max(1, size // scale) for size in self.tensors), self.macs)
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Milliseconds of a GPU for a batch of `BATCH` images."""
+    """A GPU's computing time for a batch of `BATCH` images, in milliseconds."""
 
     forward_ms: float
     backward_ms: float
@@ -61,13 +61,13 @@ class Profile:
         return self.forward_ms + self.backward_ms
 
     def for_batch(self, images: int) -> Profile:
-        """Return the time in proportion to the images."""
+        """Return the profile of another batch, in proportion to its images."""
         return Profile(self.forward_ms * images / BATCH, self.backward_ms * images / BATCH)
 
 
 def layers(model: str) -> tuple[Layer, ...]:
-    """The layers with parameters, in forward order. Raises ValueError, naming the models, where there is none
-    such.
+    """Return a model's layers with parameters, in forward order. Raises ValueError, naming the models, for an
+    unknown model.
     """
     if model in _VGG:
         return _vgg(_VGG[model])
@@ -85,12 +85,12 @@ def parameters(model: str, scale: int = 1) -> int:
 
 
 def gigabits(model: str, scale: int = 1) -> float:
-    """Return the bytes of its gradients in binary32."""
+    """Return the size of a model's gradients in binary32, in gigabits."""
     return parameters(model, scale) * 32 / 1e9
 
 
 def profile(name: str, model: str) -> Profile:
-    """Raises ValueError, naming what there is."""
+    """Return a GPU's profile of a model. Raises ValueError, naming the known profiles or models."""
     if name not in PROFILES:
         raise ValueError(f"profile {name!r}: accepted are {', '.join(PROFILES)}")
     if model not in PROFILES[name]:
@@ -99,7 +99,7 @@ def profile(name: str, model: str) -> Profile:
 
 
 def _convolution(name: str, ins: int, outs: int, kernel: int, pixels: int, *, normalised: bool) -> Layer:
-    """Return a convolution of `pixels` a side at its output; with a bias, or with batch normalisation's two
+    """Return a convolution whose output has `pixels` a side, with a bias or with batch normalisation's two
     vectors instead.
     """
     weights = ins * outs * kernel * kernel
@@ -146,8 +146,8 @@ def _resnet(stages: tuple[int, ...]) -> tuple[Layer, ...]:
 
 
 def _densenet() -> tuple[Layer, ...]:
-    """Return it with each normalisation at the convolution that it feeds, and what follows a bottleneck's at
-    that.
+    """Return DenseNet161's layers. Each normalisation is counted with the convolution that it feeds; the
+    normalisation after a bottleneck is counted with the bottleneck.
     """
     pixels, ins = IMAGE // 2, 2 * _GROWTH
     stack = [_convolution("conv0", 3, ins, 7, pixels, normalised=True)]
@@ -169,8 +169,10 @@ def _densenet() -> tuple[Layer, ...]:
 
 
 def _bert() -> tuple[Layer, ...]:
-    """Return embeddings, blocks of attention and two dense layers, and the pooler. Looking a word up
-    multiplies nothing; a head's products of queries, keys and values are its output layer's.
+    """Return embeddings, blocks of attention and two dense layers, and the pooler.
+
+    Embeddings count no multiply-accumulates: they are looked up. The products of queries, keys and values
+    count with the attention's output layer.
     """
     norm = (_HIDDEN, _HIDDEN)
     embeddings = (_WORDS * _HIDDEN, _POSITIONS * _HIDDEN, _KINDS * _HIDDEN, *norm)
@@ -190,8 +192,8 @@ def _per_token(name: str, ins: int, outs: int, *norm: int) -> Layer:
     return Layer(name, (ins * outs, outs, *norm), ins * outs * TOKENS)
 
 
-# jcjohnson/cnn-benchmarks on GitHub: GTX 1080 Ti, binary32, cuDNN 5.1.10, forward and backward of 16 images
-# in ms
+# jcjohnson/cnn-benchmarks on GitHub: GTX 1080 Ti, binary32, cuDNN 5.1.10, forward and backward pass of 16
+# images in ms
 _MEASURED_OF_16 = {
     "resnet50": (34.14, 67.06),
     "resnet101": (52.18, 102.08),
@@ -208,8 +210,10 @@ _READ_OF_12 = {"resnet50": (39.3, 12.5), "vgg11": (25.3, 10.0), DENSENET: (107.9
 
 
 def _gtx_1080_ti() -> dict[str, Profile]:
-    """Twice the time of 16 images for 32. What is not in the source has another's time by the ratio of their
-    multiply-accumulates: VGG11 and BERT VGG16's, dense layers being as well used as convolutions, and
+    """Return the GTX 1080 Ti's profiles: the source's times of 16 images, doubled for 32.
+
+    A model that the source lacks gets a known model's time, multiplied by the ratio of their
+    multiply-accumulates: VGG11 and BERT VGG16's, since dense layers use a GPU as well as convolutions do, and
     DenseNet161 ResNet50's.
     """
     profiles = {
@@ -226,8 +230,11 @@ def _macs(model: str) -> float:
 
 
 def _a100() -> dict[str, Profile]:
-    """Forward is inference's time, and backward what training takes beyond it. 12 images do not fill this
-    GPU: in proportion to these, larger batches take longer here than there.
+    """Return the A100's profiles: forward is the source's inference time, backward its training time minus
+    that.
+
+    12 images do not fill this GPU, so that times of larger batches, computed in proportion, are longer than
+    real ones.
     """
     return {
         model: Profile(BATCH / 12 * forward, BATCH / 12 * (both - forward))
@@ -240,4 +247,4 @@ PROFILES = {
     "a100": _a100(),
     "none": {model: Profile(0.0, 0.0) for model in MODELS},
 }
-"""By name and model. "none" computes in no time at all."""
+"""Profiles by name and model. "none" computes in no time."""

@@ -1,4 +1,4 @@
-"""The outcome of a sum: who is in it. Imports nothing but NumPy."""
+"""Represent the outcome of a sum: its contributors. Imports nothing but NumPy."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """The contributors of a vector's sum, fragment by fragment: `lanes` elements each, the last one perhaps
-    fewer. A vector whose values were in its vote is one fragment.
+    """The number of contributors of a vector's sum, by fragment.
+
+    A fragment has `lanes` elements, the last one perhaps fewer. A vector that its votes carried is one
+    fragment.
     """
 
     workers: int
@@ -21,12 +23,12 @@ class Outcome:
 
     @classmethod
     def whole(cls, workers: int) -> Self:
-        """The outcome of a sum, of any size, to which all workers contributed."""
+        """Make the outcome of a sum, of any size, to which all workers contributed."""
         return cls(workers, 1 << 62, np.full(1, workers, np.uint32))
 
     @property
     def contributors(self) -> int:
-        """Return the number of workers that every element of the sum has at least."""
+        """Return the smallest number of contributors that any element of the sum has."""
         return int(self.by_fragment.min())
 
     @property
@@ -35,5 +37,5 @@ class Outcome:
         return int(np.count_nonzero(self.by_fragment < self.workers))
 
     def by_element(self, size: int) -> npt.NDArray[np.uint32]:
-        """The number of contributors of each of the vector's `size` elements."""
+        """Return the number of contributors of each of the vector's `size` elements."""
         return self.by_fragment[np.arange(size) // self.lanes]

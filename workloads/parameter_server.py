@@ -1,13 +1,13 @@
 """The parameter-server baseline: `python -m workloads.parameter_server --bind IP --port P --workers W --job
 ID`.
 
-Owns the server's side; imports NumPy, `workloads.ps_protocol`, and nothing of the testbed.
+Owns the server's side; imports NumPy, `workloads.ps_protocol` and, from the testbed, a chunk's size only.
 
-A vector travels in chunks. As soon as all workers have pushed a chunk it is summed and goes back to all of
-them, so that push and pull overlap as in BytePS. Contributions are added in the order of rank, never of
-arrival: the same inputs give the same sums to the last bit. One thread does it all, with a queue of unsent
-messages per connection, so that a slow worker delays nobody's push. A worker may have several connections;
-a sum goes back by the one that its contribution came by.
+A vector travels in chunks. As soon as all workers have pushed a chunk, the server sums it and sends the sum
+to all of them, so that push and pull overlap as in BytePS. Contributions are added in the order of rank,
+never of arrival: the same inputs give the same sums to the last bit. One thread serves all connections, with
+a queue of unsent messages for each, so that a slow worker delays no other's push. A worker may have several
+connections; a sum goes back on the connection that its contribution came on.
 """
 
 from __future__ import annotations
@@ -42,24 +42,26 @@ MAX_CONNECTIONS = 8  # of a worker
 
 @dataclass(slots=True)
 class _Chunk:
-    """A chunk on its way: who has pushed what."""
+    """A chunk that some workers have not pushed yet: the contributions so far, by rank."""
 
     numel: int
     first_rank: int
     parts: dict[int, Floats] = field(default_factory=dict)
-    channels: list[Channel] = field(default_factory=list)  # by which they came
+    channels: list[Channel] = field(default_factory=list)  # on which the contributions came
 
 
 class Server:
-    """Sums for one group of workers at a time; when the last of a group has left, the next group may come."""
+    """Sums for one group of workers at a time; when the last worker of a group has left, the next group may
+    connect.
+    """
 
     def __init__(self, listener: socket.socket, workers: int, job: str) -> None:
         self._listener = listener
         self._workers = workers
         self._job = job
         self._selector = selectors.DefaultSelector()
-        self._ranks: dict[Channel, int | None] = {}  # None until it has said hello
-        self._further: set[Channel] = set()  # of those with a rank: connections beside its first
+        self._ranks: dict[Channel, int | None] = {}  # None until its HELLO
+        self._further: set[Channel] = set()  # a rank's connections after its first
         self._gone: set[int] = set()
         self._refused: set[Channel] = set()
         self._chunks: dict[tuple[int, int], _Chunk] = {}
@@ -72,14 +74,14 @@ class Server:
             self.step(None)
 
     def step(self, timeout_s: float | None) -> None:
-        """Handles what the sockets are ready for; waits for that no longer than `timeout_s`."""
+        """Handle the sockets that are ready; wait for that no longer than `timeout_s`."""
         for key, events in self._selector.select(timeout_s):
             if key.fileobj is self._listener:
                 self._accept()
                 continue
             channel: Channel = key.data
             if channel not in self._ranks and channel not in self._refused:
-                continue  # its worker has left by another connection, a moment ago
+                continue  # an earlier event of this step dropped its worker
             try:
                 if events & selectors.EVENT_READ and channel in self._refused:
                     channel.discard()
@@ -112,7 +114,7 @@ class Server:
         self._selector.register(connection, selectors.EVENT_READ, channel)
 
     def _watch(self, channel: Channel) -> None:
-        """Asks for writability only while something waits to be written."""
+        """Ask for writability only while messages wait to be sent."""
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.unsent else 0)
         if self._selector.get_key(channel.socket).events != wanted:
             self._selector.modify(channel.socket, wanted, channel)
@@ -212,17 +214,18 @@ class Server:
             offset=message.offset,
         )
         for channel in chunk.channels:
-            if channel in self._ranks:  # or it has left
+            if channel in self._ranks:  # else the worker has left
                 self._say(channel, result)
 
     def _say(self, channel: Channel, message: Message) -> None:
         channel.put(message)
-        with contextlib.suppress(OSError):  # its own socket's next event finds it broken, and drops it
+        with contextlib.suppress(OSError):  # the socket's next event finds it broken, and drops it
             channel.flush()
 
     def _refuse(self, channel: Channel, why: str) -> None:
-        """Read and throw away what it still sends until it hangs up: closing on unread data would be a
-        reset, which can overtake the reason.
+        """Refuse a worker: send the reason, then read and discard what it still sends until it hangs up.
+
+        Closing a socket with unread data sends a reset, which can overtake the reason.
         """
         rank = self._ranks[channel]
         for each in self._connections(rank) or [channel]:
@@ -232,7 +235,7 @@ class Server:
         self._left(rank)
 
     def _drop(self, channel: Channel) -> None:
-        """Hang up; a worker without one of its connections has left by all of them."""
+        """Close all connections of a channel's worker: a worker that lost one of them has left."""
         rank = self._ranks.get(channel)
         for each in self._connections(rank) or [channel]:
             self._selector.unregister(each.socket)
@@ -246,7 +249,9 @@ class Server:
         self._refused.discard(channel)
 
     def _left(self, rank: int | None) -> None:
-        """Tells the others that a worker will never push again; the last one leaves a clean slate."""
+        """Tell the other workers that this one has left. If it was the last one, clear the state for the next
+        group.
+        """
         if rank is None:
             return
         self._gone.add(rank)
@@ -258,7 +263,9 @@ class Server:
             self._say_gone(self._ranks[other])
 
     def _say_gone(self, rank: int | None) -> None:
-        """Tell a worker by each connection: sums that went before are to arrive before."""
+        """Send a worker the ranks that have left, on each of its connections, so that earlier sums arrive
+        before.
+        """
         for channel in self._connections(rank):
             self._say(channel, Message(Kind.GONE, payload=pack_ranks(self._gone)))
 

@@ -1,5 +1,5 @@
-"""A worker's side of the parameter-server baseline. Imports NumPy, `workloads.ps_protocol`, and of the
-testbed the rule by which connections are spread.
+"""A worker's side of the parameter-server baseline. Imports NumPy, `workloads.ps_protocol` and, from the
+testbed, the rules by which connections are spread and vectors are cut into chunks.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from workloads.ps_protocol import (
     unpack_ranks,
 )
 
-# Of a worker. Each takes the circuit that its ports say: where there are several, a chunk goes by each.
+# Connections of a worker. The ports of a connection select its circuit, so that several circuits are used.
 CONNECTIONS = 2
-# Pushed by one connection, and their sums are to come: a worker that pushed on would take the server's link
-# from one who is behind. Small chunks are more, or a sum's way there and back would be longer than what is
-# under way.
+# Chunks that one connection has pushed and has no sums of yet. A worker that pushed more would take the
+# server's link from a slower worker. More chunks are allowed while they are small (AHEAD_BYTES): otherwise
+# the bytes under way would not fill a round trip.
 AHEAD = 4
-# Of all workers by all their connections, so that a queue of 256 full segments, which a link has unless told
-# otherwise, holds them: TCP that loses a part waits for it.
+# Bytes under way, of all workers on all their connections. They fit in a queue of 256 full segments, a link's
+# default: TCP stalls when it loses one.
 AHEAD_BYTES = 256 * 1024
 CONNECT_RETRY_S = 0.05
-# above every job's server's, so that a flow's lower port is the server's (testbed/telemetry/traffic.py), and
-# below those that the kernel gives out
+# above the ports of all jobs' servers, so that a flow's lower port is the server's
+# (testbed/telemetry/traffic.py), and below the kernel's ephemeral ports
 SOURCE_PORTS = range(31_500, 32_768)
 _NO_WAY = errno.ENETUNREACH, errno.EHOSTUNREACH
-ANSWER_S = 2.0  # for the server to say who is late, or to take a farewell
+ANSWER_S = 2.0  # for the server to answer which workers are late, or to receive BYE
 
 
 class ParameterServerError(RuntimeError):
@@ -52,7 +52,7 @@ class ParameterServerError(RuntimeError):
 
 
 class MissingWorkersError(ParameterServerError):
-    """Workers have left or are too late. `ranks` names them."""
+    """Workers have left or are too late; `ranks` names them."""
 
     def __init__(self, message: str, ranks: frozenset[int]) -> None:
         super().__init__(message)
@@ -61,14 +61,14 @@ class MissingWorkersError(ParameterServerError):
 
 @dataclass(slots=True, eq=False)
 class _Link:
-    """One of a worker's connections. A chunk's sum comes by the one that the chunk went by."""
+    """One of a worker's connections. A chunk's sum returns on the connection that pushed the chunk."""
 
     channel: Channel
-    ahead_bytes: int  # its part of AHEAD_BYTES
-    awaited: int = 0  # chunks pushed whose sums are to come
+    ahead_bytes: int  # this connection's share of AHEAD_BYTES
+    awaited: int = 0  # chunks pushed, sums not received yet
     awaited_bytes: int = 0
-    is_taken: bool = False  # the server has said that it knows whose it is
-    gone: set[int] = field(default_factory=set)  # ranks of which the server has said so here
+    is_taken: bool = False  # the server has assigned the connection to this worker
+    gone: set[int] = field(default_factory=set)  # ranks that the server has reported here as gone
 
     @property
     def has_room(self) -> bool:
@@ -76,21 +76,23 @@ class _Link:
 
 
 class PsClient:
-    """One worker's connections. Vectors come in the same order on all workers; a vector that is submitted
-    while another is waited for is sent behind it. A chunk goes by the connection on which least is under
-    way; at most `AHEAD` chunks, or its part of `AHEAD_BYTES`, are pushed by each before their sums are there.
-    `submit` is called by one thread at a time, so are the other calls.
+    """One worker's connections to the parameter server.
 
-    After an error the connections are of no use: every later call raises the same error.
+    Vectors come in the same order on all workers. A vector that is submitted during the wait for another is
+    sent behind it. A chunk goes by the connection with the fewest bytes under way. A connection pushes at
+    most `AHEAD` chunks, or its share of `AHEAD_BYTES` if that is more, before their sums arrive. One thread
+    at a time calls `submit`, and one the other methods.
+
+    After an error the connections are useless: every later call raises the same error.
     """
 
     def __init__(
         self, address: tuple[str, int], rank: int, workers: int, timeout_s: float, job: str = ""
     ) -> None:
-        """Connects, waits until all workers have, and makes the further connections.
+        """Connect, wait until all workers have connected, and open the further connections.
 
-        `timeout_s` bounds this wait and, later, every span in which no sum arrives. Raises
-        MissingWorkersError, naming them, or ParameterServerError.
+        `timeout_s` bounds this wait and, later, every time span in which no sum arrives. Raises
+        MissingWorkersError, naming the workers, or ParameterServerError.
         """
         self._where = f"parameter server {address[0]} port {address[1]}"
         self._rank = rank
@@ -101,9 +103,9 @@ class PsClient:
         self._gone: set[int] = set()
         self._late: set[int] | None = None
         self._failure: ParameterServerError | None = None
-        self._coming: deque[Floats] = deque()  # submitted, and not started yet
+        self._coming: deque[Floats] = deque()  # submitted, not started yet
         self._arrays: dict[int, Floats] = {}
-        self._pending: dict[int, set[int]] = {}  # offsets of chunks whose sums are to come
+        self._pending: dict[int, set[int]] = {}  # offsets of chunks without sums yet
         self._unpushed: deque[Message] = deque()
         self._ahead_bytes = AHEAD_BYTES // (workers * CONNECTIONS)
         first = Channel(self._connect(address, 0, time.monotonic() + timeout_s))
@@ -127,17 +129,17 @@ class PsClient:
         return self._links[0].channel
 
     def allreduce_(self, array: Floats) -> None:
-        """`submit` and `finish`."""
+        """Submit a vector and wait for its sum."""
         self.submit(array)
         self.finish()
 
     def set_timeout(self, timeout_s: float) -> None:
-        """Have spans without a sum be this long at most from now on."""
+        """Set the longest time span without a sum from now on, in seconds."""
         self._timeout_s = timeout_s
 
     def submit(self, array: Floats) -> None:
-        """Gives a contiguous 1-D binary32 array to be replaced by its sum over all workers, added in the
-        order of rank.
+        """Queue a contiguous 1-D binary32 array, to be replaced by its sum over all workers, added in the
+        order of rank. Raises ValueError for any other array.
         """
         if (
             array.dtype != np.float32
@@ -150,15 +152,15 @@ class PsClient:
         try:
             self._waker.send(b"+")
         except BlockingIOError:
-            pass  # it is full, and wakes anyway
+            pass  # the socket is full of wake-ups already
         except OSError:
             if self._failure is None and self._waker.fileno() >= 0:
-                raise  # else it is closed, and `finish` says why
+                raise  # else the client is closed, and `finish` raises why
 
     def finish(self) -> None:
-        """Waits for the oldest array submitted and not finished.
+        """Wait for the oldest array that is submitted and not finished.
 
-        Raises MissingWorkersError or ParameterServerError; the array then holds sums in part.
+        Raises MissingWorkersError or ParameterServerError; some parts of the array then hold sums.
         """
         if self._failure is not None:
             raise self._failure
@@ -178,7 +180,7 @@ class PsClient:
             offsets = range(0, len(array), length)
             self._arrays[self._started], self._pending[self._started] = array, set(offsets)
             for offset in offsets:
-                # the sum of a chunk may replace it at once: it exists only after all of the chunk was sent
+                # its sum may overwrite a chunk at once: the server makes it only after it has the whole chunk
                 chunk = payload[offset * GRADIENT_BYTES : (offset + length) * GRADIENT_BYTES]
                 self._unpushed.append(
                     Message(Kind.CHUNK, self._rank, chunk, self._started, len(array), offset)
@@ -199,7 +201,7 @@ class PsClient:
         return self._received > received
 
     def close(self) -> None:
-        """Leaves in good order; a second call does nothing."""
+        """Say goodbye to the server and close all connections; a second call does nothing."""
         if self._first.socket.fileno() < 0:
             return
         if self._failure is None:
@@ -207,7 +209,7 @@ class PsClient:
             try:
                 self._wait(lambda: not self._first.unsent, ANSWER_S, lonely=True)
             except ParameterServerError as failure:
-                self._failure = failure  # it went first; there is nobody to take leave of
+                self._failure = failure  # the server has gone already
         self._hang_up()
 
     def __enter__(self) -> Self:
@@ -217,8 +219,8 @@ class PsClient:
         self.close()
 
     def _connect(self, address: tuple[str, int], number: int, deadline: float) -> socket.socket:
-        """The server may start later than its workers: a refused connection is tried again until the
-        deadline.
+        """Connect from a chosen source port. A refused connection is tried again until the deadline, since
+        the server may start later than its workers. Raises ParameterServerError.
         """
         ports = source_ports(address, self._rank, number)
         source = ("", next(ports, 0))
@@ -255,17 +257,16 @@ class PsClient:
             )
 
     def _wait(self, done: Callable[[], bool], timeout_s: float, lonely: bool = False) -> bool:
-        """Sends and receives until `done()`; False after `timeout_s`. Absent workers are an error, unless
-        `lonely`.
+        """Send and receive until `done()`; return False after `timeout_s`. Workers that have left are an
+        error, unless `lonely`.
         """
         deadline = time.monotonic() + timeout_s
         try:
             while True:
                 for link in self._links:
                     link.channel.flush()
-                if (
-                    done()
-                ):  # first: one who has its last sums may have left already, and that is in good order
+                # before the check for absent workers: a worker that has its last sums may rightly leave
+                if done():
                     return True
                 self._fail_if_alone(lonely)
                 remaining = deadline - time.monotonic()
@@ -280,7 +281,7 @@ class PsClient:
                         self._start_coming()
                     else:
                         for message in key.data.channel.receive():
-                            self._take(key.data, message)
+                            self._handle(key.data, message)
         except (EOFError, OSError, ProtocolError) as problem:
             self._failure = ParameterServerError(
                 f"{self._where}: {str(problem) or 'it has closed the connection'} ({self._doing()})"
@@ -295,7 +296,7 @@ class PsClient:
         if self._failure is not None:
             raise self._failure
 
-    def _take(self, link: _Link, message: Message) -> None:
+    def _handle(self, link: _Link, message: Message) -> None:
         if message.kind is Kind.CHUNK:
             size = len(message.payload) // GRADIENT_BYTES
             if message.offset not in self._pending.get(message.sequence, ()):
@@ -313,9 +314,9 @@ class PsClient:
             self._joined = unpack_ranks(message.payload)
             link.is_taken = True
         elif message.kind is Kind.GONE:
-            # the first to leave is the cause; those who give up on its account leave after it
+            # the first worker to leave is the cause; others give up because of it and leave later
             link.gone = unpack_ranks(message.payload)
-            # by each connection, or last sums could still be on their way by another
+            # reported on every connection: until then, last sums may be on their way on another one
             self._gone = self._gone or set.intersection(*(each.gone for each in self._links))
         elif message.kind is Kind.LATE:
             self._late = unpack_ranks(message.payload)
@@ -327,7 +328,9 @@ class PsClient:
             raise ProtocolError(f"{message.kind.name} is not for a server to say")
 
     def _raise_late(self) -> None:
-        """Asks the server whose contribution it lacks. Always raises."""
+        """Ask the server which contributions the oldest chunk lacks, and raise an error that names these
+        workers.
+        """
         self._late = None
         numel, first = len(self._arrays[self._sequence]), min(self._pending[self._sequence])
         self._first.put(Message(Kind.WHO, self._rank, b"", self._sequence, numel, first))
@@ -356,11 +359,13 @@ class PsClient:
 
 
 def source_ports(address: tuple[str, int], rank: int, number: int) -> Iterator[int]:
-    """Ports for a worker's connection of this number, best first, by which the two of each worker take
-    different circuits where there are several, and those of any workers with consecutive ranks fall evenly
-    on them (testbed.wire.spreading): a hash of ports that nobody chose would put two of four on each of
-    two circuits in three of eight cases. First connections alone, which carry vectors of one chunk, fall
-    evenly on two. None where the own address is not known.
+    """Yield source ports for a worker's connection of this number.
+
+    By these ports (testbed.wire.spreading) the two connections of each worker take different circuits where
+    there are several, and those of any workers with consecutive ranks are spread evenly. A hash of arbitrary
+    ports would put two of four connections on each of two circuits in three of eight cases. First connections
+    alone, which carry vectors of one chunk, are spread evenly on two circuits. Yields nothing where the own
+    address is not known.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -377,5 +382,5 @@ def source_ports(address: tuple[str, int], rank: int, number: int) -> Iterator[i
 
 
 def named(ranks: set[int]) -> str:
-    """`worker 1` or `workers 1, 3`."""
+    """Return `worker 1` or `workers 1, 3`."""
     return f"worker{'s' * (len(ranks) > 1)} {', '.join(map(str, sorted(ranks)))}"

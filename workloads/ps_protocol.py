@@ -1,8 +1,8 @@
 """The messages of the parameter-server baseline, and a connection that carries them.
 
-Shared by `workloads.parameter_server` and `workloads.ps_client`; imports NumPy and nothing of the testbed. A
-message is a header of whole-byte fields in network order and a payload; a payload of gradients is
-little-endian binary32.
+Shared by `workloads.parameter_server` and `workloads.ps_client`; imports NumPy and, from the testbed, a
+chunk's size only. A message is a header of whole-byte fields in network order and a payload; a payload of
+gradients is little-endian binary32.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from testbed.wire.vector_chunks import CHUNK_BYTES
 
 Floats = npt.NDArray[np.float32]
 
-# kind, dtype, rank, payload bytes, sequence number of the all-reduce, length of its vector, the chunk's first
-# element
+# kind, dtype, rank, payload bytes, sequence number of the all-reduce, elements of its vector, the chunk's
+# first element
 HEADER = struct.Struct("!BBHIQQQ")
 FLOAT32 = 1
 GRADIENT_BYTES = 4
@@ -35,16 +35,16 @@ _GONE = frozenset(
 
 
 class Kind(enum.IntEnum):
-    """The kinds of message. The payload of those that name ranks is an array of big-endian u16."""
+    """The kinds of message. A payload of ranks is an array of big-endian u16."""
 
-    HELLO = 1  # worker: its rank; the payload is the number of workers (u16) and the job's name
-    JOINED = 2  # server: the ranks that have said hello so far; the answer to ALSO, too
+    HELLO = 1  # worker: joins with its rank; the payload is the number of workers (u16) and the job's name
+    JOINED = 2  # server: the ranks that have sent HELLO so far; answers HELLO and ALSO
     CHUNK = 3  # worker: a contribution; server: the sum
     WHO = 4  # worker: which ranks have not pushed this chunk?
     LATE = 5  # server, in reply to WHO: the ranks
-    GONE = 6  # server, by each connection, behind its sums: these ranks have left, and will never push
-    REFUSED = 7  # server: the payload says why, in UTF-8; the connection ends
-    BYE = 8  # worker: leaves in good order
+    GONE = 6  # server, on each connection, behind its sums: these ranks have left, and will never push
+    REFUSED = 7  # server: the payload is the reason, in UTF-8; the connection ends
+    BYE = 8  # worker: leaves without an error
     ALSO = 9  # worker: one more connection of a rank that has joined
 
 
@@ -71,11 +71,11 @@ def unpack_ranks(payload: bytes | memoryview) -> set[int]:
 
 
 class ProtocolError(RuntimeError):
-    """The other side said something that is no message of this protocol."""
+    """The other side sent a message that this protocol does not allow."""
 
 
 def is_gone(problem: OSError) -> bool:
-    """Return whether an error of a connection means that the other side has left, or is out of reach."""
+    """Return whether a connection's error means that the other side has left, or is out of reach."""
     return problem.errno in _GONE
 
 
@@ -97,13 +97,13 @@ class Channel:
         return bool(self._outgoing)
 
     def put(self, message: Message) -> None:
-        """Queues a message; the payload's memory must not change until it is sent."""
+        """Queue a message; the payload's memory must not change until it is sent."""
         self._outgoing.append(memoryview(message.header()))
         if len(message.payload):
             self._outgoing.append(memoryview(message.payload))
 
     def flush(self) -> None:
-        """Sends what the socket takes. Raises OSError when the connection is broken."""
+        """Send as much as the socket accepts. Raises OSError when the connection is broken."""
         while self._outgoing:
             batch = [self._outgoing[i] for i in range(min(8, len(self._outgoing)))]
             try:
@@ -116,10 +116,10 @@ class Channel:
                 self._outgoing[0] = self._outgoing[0][sent:]
 
     def receive(self) -> list[Message]:
-        """The messages that are complete by now, up to about a chunk's worth so that no peer starves the
+        """Return the messages that are complete by now, up to about CHUNK_BYTES, so that no peer starves the
         others.
 
-        Raises EOFError at the end of the stream, OSError when it broke, ProtocolError for nonsense.
+        Raises EOFError at the end of the stream, OSError when it broke, ProtocolError for an invalid header.
         """
         messages: list[Message] = []
         received = 0
@@ -131,7 +131,7 @@ class Channel:
                 break
             if count == 0:
                 if messages:
-                    break  # said before it left; the end of the stream is found again on the next call
+                    break  # return what came before the end; the next call finds the end again
                 raise EOFError
             received += count
             self._filled += count
@@ -149,8 +149,8 @@ class Channel:
         return messages
 
     def discard(self) -> None:
-        """Reads what has arrived and throws it away. Raises EOFError at the end of the stream, OSError when
-        it broke.
+        """Read and discard what has arrived. Raises EOFError at the end of the stream, OSError when it
+        broke.
         """
         try:
             if not self.socket.recv(CHUNK_BYTES):

@@ -1,22 +1,23 @@
-"""Floats to lanes and back: block floating point, with a power-of-two scale for each block of a vector. Pure
-NumPy; what workers run is the same in C (workloads/native/lanes.c and votes.c).
+"""Convert floats to lanes and back: block floating point, with a power-of-two scale for each block of a
+vector. Pure NumPy; workers run the same in C (workloads/native/lanes.c and votes.c).
 
-A block is a fragment, or several where packets are small (testbed/wire/votes.py). All workers first learn
-the largest exponent among them in each block: each sends votes, a one in a count of its own for the biased
-exponent of its largest magnitude there (as IEEE 754 binary32 has it), the network sums the votes, and the
-highest count that is not zero has the maximum. A count stands for a bucket of exponents, and the block has
-the scale of the largest one in it. Whoever has an infinity or a NaN anywhere in the vector says so in its
-first vote. Where the values of all workers fit in one vote, it carries them instead, each in a lane of its
-own: every worker sums them in binary64, and needs no second trip.
+A block is a fragment, or several where packets are small (testbed/wire/votes.py). Workers first agree on the
+largest exponent that any of them has in each block. A worker sends votes. For each block a vote has a row of
+counts, and the worker adds one to the count of its own exponent: the biased exponent, as in IEEE 754
+binary32, of its largest magnitude in the block. The network sums the votes, and the highest count that is not
+zero belongs to the maximum. A count stands for a bucket of exponents, and the block gets the scale of the
+largest exponent in the bucket. A worker with an infinity or a NaN anywhere in the vector says so in its first
+vote. Where the values of all workers fit in one vote, it carries the values instead, each in a lane of its
+own: every worker sums them in binary64, without a second round trip.
 
 With `W` workers and agreed exponent `E`, every |x| of the block is below 2**(E - 126); its scale is 2**s with
-s = 30 - ceil(log2 W) - (E - 126), hence |q| <= 2**(30 - ceil(log2 W)) < bias, and a sum of W lanes cannot
-leave 32 bits.
+s = 30 - ceil(log2 W) - (E - 126), hence |q| <= 2**(30 - ceil(log2 W)) < bias, and a sum of W lanes fits in 32
+bits.
 
-Where workers are missing in a sum, the result is the mean of those who contributed, times W. A worker whose
-vote came too late may have values in a block that the others' scale has no room for: it leaves the block out,
-and contributes nothing but that it is there. Where sums do not wait for all (block records that age out), s
-is less by SPARE_BITS, for values of late workers that are up to four times as large.
+Where a sum lacks workers, the result is the mean of the contributors, times W. A worker whose vote came too
+late may have values in a block that are too large for the others' scale: it then contributes no values to the
+block, only its presence. Where sums do not wait for all workers (block records that age out), s is smaller by
+SPARE_BITS, for values of late workers that are up to four times as large.
 
 Bound: |result - exact sum| <= W * 2**(-s - 1), plus the rounding of the result to binary32 (half a unit in
 its last place).
@@ -52,39 +53,45 @@ class NotFiniteError(ArithmeticError):
 
 
 class PartMissingError(RuntimeError):
-    """Results of a gathered vector lack workers, whose parts are missing. All workers see the same results,
-    and so raise it at the same vector.
+    """Results of a gathered vector lack workers, and so the parts of these workers are missing. All workers
+    see the same results, and raise this at the same vector.
     """
 
 
 class UnheardError(NotFiniteError):
-    """The same where workers were missing in the vote: others may have summed without it, and not know."""
+    """A worker has a NaN or an infinity, and the vote lacked workers: others may have summed without this
+    worker's vote, and not know of it.
+    """
 
 
 class DisagreementError(RuntimeError):
-    """The workers do not reduce arrays of the same length."""
+    """The workers reduce arrays of different lengths."""
 
 
 def largest_exponent(array: Floats) -> int:
-    """Biased binary32 exponent of the largest magnitude: 0 for zeros and denormals, 255 if any element is not
-    finite.
+    """Return the biased binary32 exponent of the largest magnitude: 0 for zeros and denormals, 255 if any
+    element is not finite.
     """
     if array.size == 0:
         return 0
     bits = array.view(np.uint32)
-    # as unsigned integers without the sign bit, magnitudes keep their order, and NaN is above infinity
+    # without the sign bit, magnitudes order as unsigned integers, and NaN is above infinity
     return int((bits & np.uint32(0x7FFFFFFF)).max() >> 23)
 
 
 def length_check(length: int) -> int:
-    """26 bits of the length's square. Lengths whose sum and whose squares' sum are W times ours are all
-    ours.
+    """Return 26 bits of the square of a length.
+
+    If the sum of all workers' lengths is W times ours, and the sum of the squares too, all lengths are equal
+    to ours.
     """
     return (length * length * CHECK_FACTOR & 0xFFFFFFFFFFFFFFFF) >> CHECK_SHIFT
 
 
 def pages(array: Floats, ballot: Ballot) -> list[Lanes]:
-    """The lanes of one worker's votes on a vector, none of which carries its values."""
+    """Make one worker's votes on a vector, as lanes, for a vector too large for its votes to carry its
+    values.
+    """
     elements, cells = ballot.block_elements, ballot.cells()
     votes = [np.zeros(ballot.lanes, np.uint32) for _ in range(ballot.pages(array.size))]
     for vote in votes:
@@ -92,7 +99,7 @@ def pages(array: Floats, ballot: Ballot) -> list[Lanes]:
     votes[0][SPECIAL_LANE] = largest_exponent(array) == SPECIAL
     for block in range(ballot.blocks(array.size)):
         exponent = largest_exponent(array[block * elements :][:elements])
-        bucket = int(cells[exponent]) if exponent < SPECIAL else 0  # of its values nothing will be pushed
+        bucket = int(cells[exponent]) if exponent < SPECIAL else 0  # any bucket: no values will be pushed
         page, at = divmod(block, ballot.page_blocks)
         lane, count = divmod(bucket, ballot.per_lane)
         votes[page][FIRST_LANE + at * BLOCK_LANES + lane] = 1 << ballot.bits * count
@@ -100,10 +107,11 @@ def pages(array: Floats, ballot: Ballot) -> list[Lanes]:
 
 
 def agreed_exponents(votes: Sequence[Lanes], voters: int, length: int, ballot: Ballot) -> list[int]:
-    """The largest exponent of each block's bucket, from the sums of its voters' votes, page by page.
+    """Return the largest exponent of each block's bucket, from the sums of the voters' votes, one sum per
+    page.
 
-    Raises NotFiniteError if any of them has a NaN or an infinity, DisagreementError if the lengths differ or
-    the votes do not add up.
+    Raises NotFiniteError if any voter has a NaN or an infinity, DisagreementError if the lengths differ or a
+    block's counts do not add up to the voters.
     """
     tops, exponents = ballot.tops(), list[int]()
     for lanes in votes:
@@ -125,18 +133,18 @@ def agreed_exponents(votes: Sequence[Lanes], voters: int, length: int, ballot: B
 
 
 def scale_of(exponent: int, workers: int, spare_bits: int = 0) -> int:
-    """The s of the scale 2**s."""
+    """Return the s of a block's scale 2**s (module docstring), at most SCALE_MAX."""
     return min(SCALE_MAX, 30 - math.ceil(math.log2(workers)) - spare_bits - (exponent - 126))
 
 
 def bound(scale: int, workers: int) -> float:
-    """Largest |result - exact sum| before the result is rounded to binary32."""
+    """Return the largest |result - exact sum| before the result is rounded to binary32."""
     return workers * 2.0 ** (-scale - 1)
 
 
 def largest_error(largest: float, workers: int, spare_bits: int = 0) -> float:
-    """The `bound` of a block whose largest magnitude among all workers is `largest`, as docs/training.md
-    states it.
+    """Return the `bound` of a block in which the largest magnitude of all workers is `largest`, as
+    docs/training.md states it.
     """
     ballot = Ballot.of(workers, spec.LANES)
     exponent = largest_exponent(np.array([largest], np.float32))
@@ -144,8 +152,8 @@ def largest_error(largest: float, workers: int, spare_bits: int = 0) -> float:
 
 
 def encode(values: Floats, scale: int, workers: int, lanes: npt.NDArray[np.uint32]) -> int:
-    """Write the lanes (big-endian uint32, same length as `values`) of a block's values; return how many are
-    not zero and have the lane of a zero.
+    """Write a block's values as lanes (big-endian uint32, same length as `values`). Return how many values
+    are not zero but were rounded to zero.
     """
     scaled = np.rint(values * np.float32(2.0**scale))
     lanes[...] = scaled.astype(np.int32).view(np.uint32) + np.uint32(spec.bias(workers))
@@ -153,7 +161,9 @@ def encode(values: Floats, scale: int, workers: int, lanes: npt.NDArray[np.uint3
 
 
 def decode(lanes: npt.NDArray[np.uint32], scale: int, workers: int, contributors: int, out: Floats) -> None:
-    """The inverse of `encode` on a sum of `contributors` lanes: their mean, times the workers."""
+    """Convert sums of `contributors` lanes back to floats: the contributors' mean, times the number of
+    workers.
+    """
     offset = np.uint32(contributors * spec.bias(workers) & 0xFFFFFFFF)
     integers = (lanes.astype(np.uint32) - offset).view(np.int32)
     with np.errstate(over="ignore"):  # a sum beyond binary32 is infinity, as in a plain sum
@@ -161,8 +171,10 @@ def decode(lanes: npt.NDArray[np.uint32], scale: int, workers: int, contributors
 
 
 def summed(arrays: Sequence[Floats], lanes: int = spec.LANES) -> tuple[Floats, list[int], list[int]]:
-    """Return what a job makes of its workers' vectors, to the bit, where nobody is missing: the sum, the
-    scale of each block (none of a small vector), and how many values of each worker became zero.
+    """Compute, exact to the bit, what a job's workers get from their vectors where no worker is missing.
+
+    Return the sum, the scale of each block (none for a vector that its votes carry), and how many values of
+    each worker were rounded to zero.
     """
     workers, length, ballot = len(arrays), arrays[0].size, Ballot.of(len(arrays), lanes)
     out, zeroed = np.zeros(length, np.float32), [0] * workers

@@ -1,8 +1,8 @@
-"""The randomness of a worker that is a fork: as in a process of its own, every generator that nobody seeded
-has a state of its own.
+"""Give a forked worker random states of its own: as in a newly started process, every generator that no one
+seeded gets a new state.
 
-Python's hash seed is not among it. It is drawn when the interpreter starts, and every dictionary that is
-loaded lies by it.
+Python's hash seed stays as it is: the interpreter draws it at its start, and all dictionaries loaded so far
+are laid out by it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any, Self
 
 
 class Unseeded:
-    """The generators of `random` that are made or seeded while this is entered, if that was by the system's
-    randomness. Those that a library gives a seed of its own have that in every process.
+    """Records the generators of `random` that are made or seeded from the system's randomness inside a `with`
+    block. A generator that a library seeds with a fixed value has that value in every process, and is not
+    recorded.
     """
 
     def __init__(self) -> None:
@@ -42,8 +43,8 @@ class Unseeded:
         random.Random.seed = self._seed  # type: ignore[method-assign]
 
     def draw(self) -> None:
-        """Draw anew, in a fork: these, the global ones of `random`, NumPy and torch, and the key by which
-        `multiprocessing` knows its children.
+        """Reseed, in a fork: the recorded generators, the global ones of `random`, NumPy and torch, and the
+        key by which `multiprocessing` authenticates its children.
         """
         import multiprocessing.process
 

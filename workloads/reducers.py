@@ -1,7 +1,7 @@
 """The ways to sum a binary32 vector over the workers of a job: in the network, or at a parameter server.
 
-Vectors come in the same order on all workers; `submit` is called by one thread at a time, `finish` by one.
-The ring needs no reducer: gloo does it.
+Vectors come in the same order on all workers. One thread at a time calls `submit`, and one `finish`. The ring
+needs no reducer: gloo sums in it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ class Reducer(Protocol):
     """Sums contiguous binary32 vectors over the workers, in the order in which they are submitted."""
 
     def submit(self, array: Floats) -> None:
-        """Gives a vector to be replaced by its sum over all workers."""
+        """Queue a vector, to be replaced by its sum over all workers."""
 
     def finish(self) -> Outcome:
-        """Wait for the oldest vector submitted and not finished, and say who is in its sum; raise what went
-        wrong with it.
+        """Wait for the oldest vector that is submitted and not finished, and return the contributors of its
+        sum. Raises the error that prevented the sum.
         """
 
     def counters(self) -> dict[str, float]:
-        """Return the numbers of what it did, for the job's statistics."""
+        """Return the reducer's counters, for the job's statistics."""
 
 
 class InNetwork:
-    """The aggregation protocol. A job's own is used by its endpoint alone, without `submit` and `finish`; of
-    a class that is derived from this they are called.
+    """Sums in the network, by the aggregation protocol.
+
+    The compiled backend uses the job's own object directly through its endpoint (`endpoint`), without
+    `submit` and `finish`. For an object of a derived class it calls these two.
     """
 
     def __init__(self, job: JobEnv, timeout_s: float) -> None:
@@ -45,16 +47,18 @@ class InNetwork:
         self.submit = self._endpoint.submit
         self.finish = self._endpoint.finish
 
-        self.heard = self._endpoint.heard
+        self.failure_of = self._endpoint.failure_of
         self.is_broken = self._endpoint.is_broken
         self.endpoint = self._endpoint.addresses
 
-    def heed(self, check: Callable[[], None]) -> None:
-        """Have a silence ended by what this raises, a RuntimeError: the workers do not ask for the same."""
+    def set_check(self, check: Callable[[], None]) -> None:
+        """Set a function that is called while no result comes. If the workers do not ask for the same
+        collective it raises RuntimeError, which ends the wait.
+        """
         self._endpoint.check = check
 
     def set_timeout(self, timeout_s: float) -> None:
-        """Have vectors that are submitted from now on wait so long for a result."""
+        """Set how long vectors that are submitted from now on wait for a result, in seconds."""
         self._endpoint.timeout_s = timeout_s
 
     def counters(self) -> dict[str, float]:
@@ -77,7 +81,7 @@ class InNetwork:
 
 
 class ParameterServer:
-    """A parameter server on a host, over TCP."""
+    """Sums at a parameter server on a host, over TCP."""
 
     def __init__(self, job: JobEnv, timeout_s: float) -> None:
         from workloads.ps_client import PsClient
@@ -90,7 +94,7 @@ class ParameterServer:
         self.set_timeout = self._client.set_timeout
 
     def finish(self) -> Outcome:
-        """Wait for the oldest vector. A server has the sum of all, or none."""
+        """Wait for the oldest vector. A server sums over all workers or fails."""
         self._client.finish()
         return Outcome.whole(self._workers)
 
@@ -99,8 +103,9 @@ class ParameterServer:
 
 
 def reducer_for(job: JobEnv, timeout_s: float) -> Reducer | None:
-    """The reducer by which the job's workers speak: a user's own system may bring one, by its method
-    `reducer(job, timeout_s)`. None where gloo does it all.
+    """Make the reducer for the job's transport; None where gloo sums.
+
+    A user's own system may bring a reducer, by its method `reducer(job, timeout_s)`.
     """
     if is_users(job.system):
         system = load(job.system, job.asked_in)()

@@ -1,9 +1,9 @@
-"""Workers that are slow on purpose, by the Slow Worker Pattern (testbed/wire/stragglers.py).
+"""Delay workers on purpose, by the Slow Worker Pattern (testbed/wire/stragglers.py).
 
-`DelayPoints` is for scripts that say where their delay points are; `install` gives them to one that is
-unchanged, as `testbed run --stragglers` asks for (docs/training.md, "Slow workers").
+A script that names its delay points uses `DelayPoints`. `install` adds delay points to an unchanged script,
+for `testbed run --stragglers` (docs/training.md, "Slow workers").
 
-A delay is a sleep. Imports torch only in `install`: whoever is not to be slow pays nothing.
+A delay is a sleep. Only `install` imports torch, so that an undelayed worker pays nothing.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ from typing import Any
 from testbed.wire.stragglers import POINTS, Slowed, SlowWorkers
 from workloads.job_env import VARIABLE, JobEnv, NotInJobError, of_worker
 
-WARM_UP, MEASURED = 2, 5  # iterations: torch's first call and DDP's first layout of buckets; those measured
-FIRST = WARM_UP + MEASURED + 1  # the first that may be slow, where the typical iteration time is measured
-MOST_ROWS = 20_000  # delays that are recorded one by one; those after them are only counted
+WARM_UP, MEASURED = 2, 5  # iterations: for torch's first call and DDP's first bucket layout; then measured
+FIRST = WARM_UP + MEASURED + 1  # the first iteration that may be slow, if the typical time is measured
+MOST_ROWS = 20_000  # delays recorded one by one; later ones are only counted
 FORWARD, BACKWARD, SUM = range(len(POINTS))
 
 
 @dataclass(frozen=True, slots=True)
 class DelayRecord:
-    """The record of a worker's delays by the pattern `asked`, `first` the first iteration that may be slow.
-    `rows`: iteration, point, when the delay began (CLOCK_MONOTONIC), how long it was to be, and how long it
-    was, in nanoseconds. `typical_s` is None where it was not known yet.
+    """The record of a worker's delays.
+
+    `asked` is the pattern, `first` the first iteration that may be slow. A row of `rows` has: iteration,
+    point, begin (CLOCK_MONOTONIC), requested length, and actual length, times in nanoseconds. `typical_s` is
+    the typical iteration time, None while it is not known.
     """
 
     asked: str
@@ -47,7 +49,7 @@ class DelayRecord:
     rows: tuple[tuple[int, int, int, int, int], ...]
 
     def __add__(self, other: DelayRecord) -> DelayRecord:
-        """Return the record of both, by the pattern of this one."""
+        """Return both records as one, with this one's pattern."""
         return replace(
             self,
             iterations=self.iterations + other.iterations,
@@ -57,16 +59,16 @@ class DelayRecord:
         )
 
     def as_statistics(self) -> dict[str, object]:
-        """Return the record as statistics have it, by the names of its fields."""
+        """Return the record by its fields' names, as statistics need it."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 class Delays:
-    """The delays of one worker, made and recorded. Iterations count from 0. `sleep` is called with seconds.
+    """Makes and records the delays of one worker. Iterations count from 0. `sleep` is called with seconds.
 
-    The typical iteration time is declared, or the median of the first MEASURED iterations after WARM_UP, in
-    which no worker is slow: there an iteration lasts as long as it takes when nobody is late, whatever the
-    model, the links, and the machine. Thread-safe, as far as points come one after the other.
+    The typical iteration time is declared, or it is the median of the first MEASURED iterations after
+    WARM_UP. No worker is slow in these, so that the median includes the model, the links and the machine, but
+    no delay. Thread-safe as long as points come one after the other.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class Delays:
     ) -> None:
         self._pattern, self._rank, self._world_size, self._sleep = pattern, rank, world_size, sleep
         self._lock = threading.Lock()
-        self._began_ns: list[int] = []  # the first iterations
+        self._began_ns: list[int] = []  # of the first iterations
         self._typical_s = pattern.iteration_s
         self._iterations = 0
         self._count, self._slept_ns = 0, 0
@@ -82,11 +84,11 @@ class Delays:
 
     @property
     def slept_s(self) -> float:
-        """Return for how long this worker has slept so far."""
+        """Return how long this worker has slept so far, in seconds."""
         return self._slept_ns / 1e9
 
     def begin(self) -> int:
-        """Say that an iteration begins, and return its number."""
+        """Begin an iteration, and return its number."""
         number, self._iterations = self._iterations, self._iterations + 1
         if number < FIRST:
             self._began_ns.append(time.monotonic_ns())
@@ -98,7 +100,7 @@ class Delays:
         return number
 
     def take(self, iteration: int, point: int) -> None:
-        """Sleep here, if this worker is slow at this point of this iteration."""
+        """Sleep, if this worker is slow at this point of this iteration."""
         if self._typical_s is None or (self._pattern.iteration_s is None and iteration < FIRST):
             return
         factor = self._pattern.factor(self._rank, self._world_size, iteration, point)
@@ -108,7 +110,7 @@ class Delays:
         began_ns = time.monotonic_ns()
         try:
             self._sleep(asked_s)
-        finally:  # a delay in which the script ends counts as far as it went
+        finally:  # a delay cut short by the script's end counts with its actual length
             slept_ns = time.monotonic_ns() - began_ns
             with self._lock:
                 self._count += 1
@@ -131,12 +133,13 @@ class Delays:
 
 
 class Hooks:
-    """The delay points of a script that knows nothing of them. An iteration ends with its first sum: of
-    gradients in a backward pass, or, where a script sums none there, after a step of its optimizer.
+    """The delay points of a script that has none of its own.
 
-    Points are before the forward pass of a DistributedDataParallel, between that and the backward pass, and
-    before the first sum. One that a script does not pass (it has no DistributedDataParallel) is taken with
-    the next that it does: an iteration has three before it asks for its first sum.
+    An iteration ends with its first sum: of gradients in a backward pass or, where a script sums none there,
+    after a step of its optimizer. The points are before the forward pass of a DistributedDataParallel,
+    between that and the backward pass, and before the first sum. A point that a script never reaches (it has
+    no DistributedDataParallel) is made up at the next one, so that each iteration has three before its first
+    sum.
     """
 
     def __init__(self, delays: Delays) -> None:
@@ -145,11 +148,11 @@ class Hooks:
         self._next = FORWARD
         self._is_armed = True
         self._sees_forward = self._sees_backward = self._sees_steps = False
-        self._pass = -1  # the backward pass that summed last
-        self.stands_back = False  # the script has delay points of its own
+        self._pass = -1  # the latest backward pass that summed
+        self.stands_back = False  # whether the script has delay points of its own
 
     def forward(self) -> None:
-        """A training pass of a DistributedDataParallel begins."""
+        """Handle the start of a training forward pass of a DistributedDataParallel."""
         self._sees_forward = self._is_armed = True
         self._reach(FORWARD)
 
@@ -157,19 +160,21 @@ class Hooks:
         self._reach(BACKWARD)
 
     def stepped(self) -> None:
-        """An optimizer made a step."""
+        """Handle a step of an optimizer."""
         self._sees_steps = True
         if not self._sees_forward:
             self._is_armed = True
 
     def sums(self, backward: int) -> None:
-        """A sum is about to be asked for, in this backward pass; -1: in none."""
+        """Handle the script's request for a sum, in the backward pass of this number; -1: outside a backward
+        pass.
+        """
         if backward != -1:
             if not self._sees_forward and backward != self._pass:
                 self._is_armed = True
             self._sees_backward, self._pass = True, backward
         elif self._sees_backward or not (self._sees_forward or self._sees_steps):
-            return  # of other things than gradients
+            return  # a sum of something other than gradients
         if self._is_armed:
             self._reach(SUM)
             self._is_armed, self._iteration, self._next = False, None, FORWARD
@@ -186,12 +191,11 @@ class Hooks:
 
 _all: list[Delays] = []  # of this process
 _hooks: Hooks | None = None
-_asked: Delays | None = None  # by `testbed run --stragglers`
+_asked: Delays | None = None  # the delays that `testbed run --stragglers` asks for
 
 
 class DelayPoints:
-    """Delay points of a script's own:
-
+    """Delay points that a script names itself:
         slow = DelayPoints(p=0.16, seed=1)
         for images, labels in loader:
             with slow.iteration() as point:
@@ -202,10 +206,11 @@ class DelayPoints:
                 point()
                 optimiser.step()
 
-    An iteration has three; what it did not take, it takes at its end. `iteration_s` is the typical iteration
-    time; None: measured. `workers` is `each` or `one`. Rank and world size are those of torch's launcher
-    variables, unless they are given. In a job with --stragglers what that says is taken instead, and its own
-    points are not. Raises ValueError for what is not accepted.
+    An iteration has three points; those that the script did not call are made up at the iteration's end.
+    `iteration_s` is the typical iteration time (None: measured). `workers` is `each` or `one`. Rank and world
+    size come from torch's launcher variables, unless given. In a job with --stragglers these points are used
+    with that option's pattern, instead of those that `install` adds. Raises ValueError for arguments that are
+    not accepted.
     """
 
     def __init__(
@@ -220,7 +225,7 @@ class DelayPoints:
     ) -> None:
         try:
             pattern = SlowWorkers(p, seed, Slowed(workers), iteration_s)
-        except Exception as error:  # a script's author knows nothing of the testbed's own
+        except Exception as error:  # a script's author does not know the testbed's error types
             raise ValueError(str(error)) from None
         if _hooks is not None and _asked is not None:
             _hooks.stands_back = True
@@ -237,7 +242,9 @@ class DelayPoints:
 
     @contextlib.contextmanager
     def iteration(self) -> Iterator[Callable[[], None]]:
-        """Mark an iteration; what it gives is called at each delay point. RuntimeError at a fourth."""
+        """Begin an iteration; the script calls the function that this yields at each delay point. The fourth
+        call raises RuntimeError.
+        """
         points = iter(range(len(POINTS)))
         number = self._delays.begin()
 
@@ -253,8 +260,8 @@ class DelayPoints:
 
 
 def install(asked: str, rank: int, world_size: int) -> None:
-    """Give the script of this worker, of so many, the delay points of a pattern, which `SlowWorkers.parse`
-    reads.
+    """Add delay points to this worker's script, by the pattern in `asked` (read by `SlowWorkers.parse`), for
+    rank `rank` of `world_size` workers.
     """
     global _hooks, _asked
     from torch.nn.parallel import DistributedDataParallel
@@ -292,12 +299,12 @@ def _after_forward(module: Any, _arguments: Any, _result: Any) -> None:
 
 
 def is_installed() -> bool:
-    """Return whether the job gives this worker's script delay points."""
+    """Return whether `install` added delay points to this worker's script."""
     return _hooks is not None
 
 
 def before_sum() -> None:
-    """A sum of all workers is about to be asked for by this thread."""
+    """Handle this thread's request for a sum over all workers: a delay point."""
     if _hooks is not None:
         import torch
 
@@ -305,12 +312,12 @@ def before_sum() -> None:
 
 
 def slept_s() -> float:
-    """Return for how long this process has slept on purpose so far."""
+    """Return how long this process has slept on purpose so far, in seconds."""
     return sum(each.slept_s for each in _all)
 
 
 def summary() -> DelayRecord | None:
-    """Return the record of this worker's delays, for its statistics; None where there are no delay points."""
+    """Return the record of this worker's delays, for its statistics; None if it has no delay points."""
     records = [each.summary() for each in _all]
     used = [record for record in records if record.iterations] or records
     return functools.reduce(operator.add, used) if used else None
@@ -324,7 +331,7 @@ def _recorded(delays: Delays) -> Delays:
 
 
 def _leave(pid: int) -> None:
-    """Leave the record where nothing else of the worker's leaves statistics: it made no group that does."""
+    """Write the record, at the worker's end, where no process group has written statistics."""
     settings = of_worker() if VARIABLE in os.environ and pid == os.getpid() else None
     if settings is None or os.path.exists(settings.stats):
         return

@@ -1,12 +1,12 @@
-"""A process with torch loaded, of which the workers of scheduled jobs are forks: `python -m
-workloads.template`, socket at standard input.
+"""A process that has loaded torch and is forked for each worker of a scheduled job: `python -m
+workloads.template`, with a socket as standard input.
 
-Loading torch and what DDP needs of it takes a worker three to four seconds of a core; a fork takes
-hundredths. Runs as root, as far as the fork that becomes a worker: that one enters its host's network
-namespace, gives up root's rights for good, and runs its script. Requests and replies are those of
-testbed/wire/forks.py; testbed/emulation/template.py is the other end. What a fork is to become comes over a
-connection of the fork's own, so that nothing of one worker is ever in the memory of the next. It has one
-thread, and must keep to that.
+Loading torch and the parts that DDP needs takes a worker three to four seconds of a core; a fork takes
+hundredths. The process runs as root. A fork that becomes a worker enters its host's network namespace, gives
+up root's rights for good, and runs its script. Requests and replies are those of testbed/wire/forks.py;
+testbed/emulation/template.py is the other end. The description of a worker arrives on a connection that only
+its fork reads, so that nothing of one worker is ever in the memory of the next. The process must have only
+one thread.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ LOADED = (
 _LARGEST_REQUEST_BYTES = 4096
 _PIECE_BYTES = 1 << 16
 _MOST_FDS = 64
-_COULD_NOT = 126  # as shells have it
+_COULD_NOT = 126  # a shell's code for a command that cannot be run
 _CLONE_NEWNET = 0x40000000
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 
 
 def serve(requests: socket.socket) -> tuple[ForkedWorker, list[int]] | None:
-    """Answers until the other end closes, then returns None; in a fork, returns at once, with the worker that
-    it is to become.
+    """Answer requests until the other end closes, then return None. In a fork, return at once, with the
+    description of the worker that it becomes and its descriptors.
     """
     while True:
         message, fds, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST_BYTES, 1)
@@ -55,7 +55,7 @@ def serve(requests: socket.socket) -> tuple[ForkedWorker, list[int]] | None:
         else:
             try:
                 pid = os.fork()
-            except OSError as error:  # no process or no memory to give now: the workers before it go on
+            except OSError as error:  # out of processes or memory: the earlier workers go on
                 reply = ForkReply(refused=error.strerror)
             else:
                 if pid == 0:
@@ -67,8 +67,8 @@ def serve(requests: socket.socket) -> tuple[ForkedWorker, list[int]] | None:
 
 
 def _described(connection_fd: int) -> tuple[ForkedWorker, list[int]]:
-    """Return the worker that this fork is to become, and its descriptors. Raises ValueError where the other
-    end went away before it had said all.
+    """Read the description of the worker that this fork becomes, and its descriptors. Raises ValueError where
+    the other end closed before the description was complete.
     """
     with socket.socket(fileno=connection_fd) as connection:
         piece, fds, _, _ = socket.recv_fds(connection, _PIECE_BYTES, _MOST_FDS)
@@ -84,9 +84,11 @@ def _exit_code(pid: int) -> int:
 
 
 def become(worker: ForkedWorker, fds: Sequence[int], unseeded: Unseeded, parent: int) -> None:
-    """Makes a worker of this process: `fds` are its network namespace, its output, where it says what fails,
-    and those that get the numbers of the worker's. It draws anew what was `unseeded`, and ends where it is no
-    longer `parent`'s child.
+    """Turn this process into a worker.
+
+    `fds` are its network namespace, its output, the pipe on which it reports a failure, and those that get
+    the numbers in the worker's description. The generators of `unseeded` are reseeded. The process ends if
+    its parent is no longer `parent`.
     """
     wanted = worker.fds
     above = max([3, *wanted]) + 1
@@ -114,9 +116,9 @@ def become(worker: ForkedWorker, fds: Sequence[int], unseeded: Unseeded, parent:
     import torch
 
     unseeded.draw()
-    # a process of its own would have read these by itself
+    # a newly started process would have set these itself
     processes: Any = multiprocessing.process
-    processes.ORIGINAL_DIR = os.getcwd()  # from which children that it spawns find its script
+    processes.ORIGINAL_DIR = os.getcwd()  # children that it spawns find its script from here
     distributed: Any = importlib.import_module("torch.distributed")  # torch's stubs lack what is used here
     distributed.set_debug_level_from_env()
     if (threads := worker.env.get("OMP_NUM_THREADS", "")).isdecimal():
@@ -124,7 +126,11 @@ def become(worker: ForkedWorker, fds: Sequence[int], unseeded: Unseeded, parent:
 
 
 def _give_up_root(worker: ForkedWorker, parent: int, report: int, passed: Sequence[tuple[int, int]]) -> None:
-    """`passed` are descriptors and the numbers that they get; of the others only `report` stays open."""
+    """Start a session, move descriptors, close the others, and change to the worker's user for good.
+
+    `passed` are descriptors with the numbers that they get; of the others only `report` stays open. The
+    kernel ends the worker when its parent ends.
+    """
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd, number in ((nothing, 0), *passed):
@@ -135,15 +141,15 @@ def _give_up_root(worker: ForkedWorker, parent: int, report: int, passed: Sequen
             try:
                 os.close(int(name))
             except OSError as error:
-                if error.errno != errno.EBADF:  # the one that listed them
+                if error.errno != errno.EBADF:  # the descriptor of the listing itself
                     raise
     os.setgroups(worker.groups)
     os.setresgid(worker.gid, worker.gid, worker.gid)
     os.setresuid(worker.uid, worker.uid, worker.uid)
     libc = _libc()
-    _check(libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))  # a change of user has cleared it
-    _check(libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))  # as after an exec: its /proc entries are its user's
-    if os.getppid() != parent:  # it ended before it could be said to end this one
+    _check(libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))  # the change of user has cleared it
+    _check(libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0))  # as after an exec: its user owns its /proc entries
+    if os.getppid() != parent:  # the parent ended before PR_SET_PDEATHSIG was set
         os._exit(1)
 
 
@@ -152,7 +158,7 @@ def _libc() -> Any:
 
 
 def _check(result: int) -> None:
-    """Raise OSError where a call of the C library failed."""
+    """Raise OSError if a call of the C library failed."""
     if result != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
@@ -164,12 +170,12 @@ def main() -> None:
         for name in LOADED:
             importlib.import_module(name)
     gc.collect()
-    gc.freeze()  # what is loaded stays shared with the forks
+    gc.freeze()  # so that loaded objects stay shared with the forks
     requests.send(b'{"ready": true}')
     mine = serve(requests)
     if mine is None:
         return
-    requests.detach()  # `become` closes it, and its number is soon another file's, which this must not close
+    requests.detach()  # `become` closes it; its number may then be another file's, which must stay open
     become(*mine, unseeded, parent)
     from workloads import autoload
 

@@ -1,6 +1,8 @@
-"""A worker's timeline: when its script asked for a collective, when it waited for it, and when the result was
-there. It is compiled (workloads/native/timeline.hpp), since a call of torch's must not wait for the
-interpreter's lock.
+"""A worker's timeline: when its script asked for a collective, when it began to wait for it, and when the
+result arrived.
+
+It is compiled (workloads/native/timeline.hpp), because a call by torch must not wait for the interpreter's
+lock.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The watch of a worker over its own script: a thread that tells the job board at which line the script is,
-and leaves the stacks of all threads where the launcher asks for them, or where the script ends by an error.
+"""Watch a worker's own script. A thread records on the job board which line the script is at. It writes the
+stacks of all threads when the launcher requests them; the stacks are also written when the script ends with
+an error.
 
-It must stay light: it starts at `import torch`, and looks twice a second. It learns nothing that a thread
-without the interpreter's lock could not say later: while another thread holds that, the script stands still.
+This module must load fast: it is imported at `import torch`. The thread looks twice a second. It needs the
+interpreter's lock, and misses nothing by that: while another thread holds the lock, the script does not move.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from testbed.wire.calls import Call, Tables
 from workloads.job_env import JobEnv, NotInJobError
 
 PERIOD_S = 0.5
-WAITED_S = 2.0  # for a call, until its line is told
-ALL_ASK_S = 3.0  # for all workers to ask for a call that some ask for
-THEIR_LINES_S = 2.0  # for the lines of those who have: each looks once a second whether others doubt
-MOST_BYTES = 64 << 10  # of a worker's stacks
-_MOST_FRAMES = 100  # of a thread, the innermost
-_BUSY_NS = 2_000_000  # of a core, in a period: a thread that waits takes less
+WAITED_S = 2.0  # for a call, before its line is recorded
+ALL_ASK_S = 3.0  # for all workers to make a call that some have made
+THEIR_LINES_S = 2.0  # for the lines of those that have: each checks for doubts once a second
+MOST_BYTES = 64 << 10  # size of a worker's stacks
+_MOST_FRAMES = 100  # of a thread, innermost
+_BUSY_NS = 2_000_000  # core time in a period: a waiting thread uses less
 _POLL_S = 0.02
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -45,15 +46,17 @@ _COLLECTIVES = os.path.join("torch", "distributed", "distributed_c10d.py")
 
 @functools.cache
 def is_scripts(file: str) -> bool:
-    """Return whether code is of the script, and not of Python, of what is installed, or of this project."""
+    """Return whether a source file belongs to the script, not to Python, an installed package or this
+    project.
+    """
     if file.startswith(("<", *_LIBRARIES, *_PROJECTS)) or os.path.dirname(file) == _HERE:
         return False
     return _INSTALLED.isdisjoint(Path(file).parts)
 
 
 def place_of(frame: FrameType | None) -> tuple[str, str]:
-    """Return the innermost line of a stack that is the script's own, `val.py:14`, and the function of
-    torch.distributed that it called there; empty where there is none.
+    """Return the innermost line of a stack that belongs to the script, `val.py:14`, and the function of
+    torch.distributed that it called there; empty strings where there is none.
     """
     inside = ""
     while frame is not None:
@@ -67,8 +70,8 @@ def place_of(frame: FrameType | None) -> tuple[str, str]:
 
 
 def present_place() -> tuple[str, str]:
-    """Return the same of the script's thread: of one that is in torch.distributed, if any is, else of the
-    main one.
+    """Return where the script is, as `place_of` does: of a thread that is in torch.distributed, the main one
+    first, else of the main thread.
     """
     frames = sys._current_frames()
     main = threading.main_thread().ident
@@ -82,42 +85,46 @@ def present_place() -> tuple[str, str]:
 
 
 class Watch:
-    """The watch of one worker. Its methods are called by any thread."""
+    """The watch over one worker's script. Any thread may call its methods."""
 
     def __init__(self, job: JobEnv) -> None:
         self._job, self._pid = job, os.getpid()
         self._tables = None if job.board.calls is None else Tables(job.board.calls)
-        self._writing = threading.Lock()  # of the table's texts
-        self._leaving = threading.Lock()  # the stacks
+        self._writing = threading.Lock()  # protects the table's texts
+        self._leaving = threading.Lock()  # protects the stacks' file
         self._has_left = False
         self._seen = "", ""
         self._meets = ""
         self._ran_ns = 0
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._look_on, name="inc-watch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="inc-watch", daemon=True)
 
     def start(self) -> None:
-        """Begin to look, until the process ends."""
+        """Start the thread, which runs until the process ends, and install the hook that writes stacks on an
+        error.
+        """
         self._thread.start()
         atexit.register(self.stop)
-        theirs = sys.excepthook
+        previous = sys.excepthook
 
         def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
             if os.getpid() == self._pid:
                 with contextlib.suppress(Exception):  # the error itself is what the user needs
                     self.leave_stacks(error)
-            theirs(kind, error, trace)
+            previous(kind, error, trace)
 
         sys.excepthook = hook
 
     def stop(self) -> None:
-        """End the thread, before the interpreter does."""
+        """Stop the thread before the interpreter ends."""
         if os.getpid() == self._pid:
             self._end.set()
             self._thread.join(2 * PERIOD_S)
 
     def look(self, now_ns: int) -> None:
-        """Tell the line that the script is at, and the line of the call that it waits for."""
+        """Record the line that the script is at and, if it has waited for a call for WAITED_S, that call's
+        line.
+        """
         if self._tables is None:
             return
         place = present_place()
@@ -128,14 +135,14 @@ class Watch:
             with self._writing:
                 self._tables.say_at(self._job.rank, line, inside, now_ns if inside else 0)
         self._ran_ns = ran_ns
-        if self._meets and inside != _MEETING:  # the group is there, or will not be
+        if self._meets and inside != _MEETING:  # the group is made, or has failed
             self.say_meets("")
         awaited = self._tables.awaited(self._job.rank)
         if awaited is not None and now_ns - awaited[1] > WAITED_S * 1e9:
             self.say_where(awaited[0], line)
 
     def say_where(self, call: Call, line: str) -> None:
-        """Tell the line that a call is waited for at, where that is not told yet."""
+        """Record the line at which the script waits for a call, if none is recorded yet."""
         if self._tables is None:
             return
         with self._writing:
@@ -143,19 +150,19 @@ class Watch:
                 self._tables.say_where(self._job.rank, call, line)
 
     def mine(self, asked: Mapping[int, Call]) -> Call | None:
-        """Return this worker's call among those of all."""
+        """Return this worker's call from all workers' calls."""
         return asked.get(self._job.rank)
 
     def say_meets(self, text: str) -> None:
-        """Tell where the script waits for its process group; empty: it waits for none."""
+        """Record where the script waits for its process group; empty: it waits for none."""
         self._meets = text
         if self._tables is not None:
             with self._writing:
                 self._tables.say_meets(self._job.rank, text)
 
     def leave_stacks(self, error: BaseException | None = None) -> None:
-        """Write the stacks of all threads to the worker's file, the first time: what comes later is of its
-        end. Raises OSError.
+        """Write the stacks of all threads to the worker's file, the first time only: later stacks would only
+        show the worker's end. Raises OSError.
         """
         path = self._job.stacks
         with self._leaving:
@@ -174,11 +181,11 @@ class Watch:
                 raise
             self._job.board.has_left_stacks()
 
-    def _look_on(self) -> None:
+    def _run(self) -> None:
         while not self._end.wait(PERIOD_S):
             self.look(time.monotonic_ns())
             if self._job.board.asks_for_stacks():
-                with contextlib.suppress(OSError):  # the record is without them
+                with contextlib.suppress(OSError):  # the job's record then lacks the stacks
                     self.leave_stacks()
 
 
@@ -186,38 +193,40 @@ _watch: Watch | None = None
 
 
 def begin() -> None:
-    """Begin to watch this process, where it is a worker that is not watched yet."""
+    """Start the watch in this process, if it is a worker and not watched yet."""
     global _watch
     if _watch is not None:
         return
     try:
         job = JobEnv.from_environ()
-    except NotInJobError:  # said where the script needs it
+    except NotInJobError:  # raised again when the script makes a group
         return
     _watch = Watch(job)
     _watch.start()
 
 
 def say_meets(text: str) -> None:
-    """Tell where the script waits for its process group, until it is out of that function; empty: it waits
-    for none.
+    """Record where the script waits for its process group, until it leaves that function; empty: it waits for
+    none.
     """
     if _watch is not None:
         _watch.say_meets(text)
 
 
 def explained(tables: Tables, ranks: Sequence[int], group: int, number: int) -> str:
-    """Return the words on the workers of a group that ask for different things in their call of this number
-    (calls.disagreement), with their scripts' lines. Takes up to 3 s: they ask at different times, and each
-    tells its line when it does. Waits without the interpreter's lock.
+    """Describe how the calls of this number of a group's workers differ (calls.disagreement), with the lines
+    of their scripts.
+
+    Waits up to 3 s, without the interpreter's lock: workers make the call at different times, and each
+    records its line then.
     """
     began = time.monotonic()
     asked = tables.asked(ranks, group, number)
     while len(asked) < len(ranks) and time.monotonic() - began < ALL_ASK_S:
-        _say_mine(asked)
+        _record_own_line(asked)
         time.sleep(_POLL_S)
         asked = tables.asked(ranks, group, number)
-    _say_mine(asked)
+    _record_own_line(asked)
     deadline = min(began + ALL_ASK_S, time.monotonic() + THEIR_LINES_S)
     while True:
         where = {rank: tables.where(rank, call) for rank, call in asked.items()}
@@ -226,14 +235,14 @@ def explained(tables: Tables, ranks: Sequence[int], group: int, number: int) -> 
         time.sleep(_POLL_S)
 
 
-def _say_mine(asked: Mapping[int, Call]) -> None:
+def _record_own_line(asked: Mapping[int, Call]) -> None:
     if _watch is not None and (mine := _watch.mine(asked)) is not None:
         _watch.say_where(mine, present_place()[0])
 
 
 def stacks(error: BaseException | None = None, but: int | None = None) -> str:
-    """Return the stacks of this process's threads, the main one first, and without that of the thread `but`;
-    in the main one's place the error that it ends by.
+    """Return the stacks of this process's threads, except those of the thread `but`, the main thread's first.
+    If the script ends with `error`, its traceback replaces the main thread's stack.
     """
     frames = sys._current_frames()
     main = threading.main_thread()
@@ -250,7 +259,9 @@ def stacks(error: BaseException | None = None, but: int | None = None) -> str:
 
 
 def bounded(text: str) -> bytes:
-    """Return a text of MOST_BYTES at most, without what a terminal would carry out."""
+    """Return a text as at most MOST_BYTES bytes, with each unprintable character, which a terminal might
+    obey, replaced by `?`.
+    """
     plain = "".join(each if each.isprintable() or each == "\n" else "?" for each in text)
     data = plain.encode(errors="replace")
     end = b"\n... the rest is left out ...\n"
@@ -258,7 +269,7 @@ def bounded(text: str) -> bytes:
 
 
 def _main_thread_ran_ns() -> int:
-    """Return how long the main thread has had a core; 0 where the kernel does not say."""
+    """Return how long the main thread has run on a core; 0 where the kernel does not provide it."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/schedstat", "rb") as file:
             return int(file.read().split()[0])

@@ -1,4 +1,4 @@
-"""Reduce a vector of all workers by whatever the job's system makes of them, and print the first values."""
+"""Reduce a vector over all workers by the operation of the job's system, and print the first values."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Sum a vector 20 times, the last worker being a second late once; worker 0 prints how long its longest sum
-took, as JSON.
+"""Sum a vector 20 times, with the last worker a second late once; worker 0 prints the time of its longest sum
+as JSON.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Sum a vector of all workers several times, and check every value: the job of most examples here.
+"""Sum a vector over all workers several times, and check every value: the job of most examples here.
 
-Each worker adds its rank + 1 in each place, so that the sum of N workers is N * (N + 1) / 2 everywhere.
+Each worker contributes its rank + 1 in every element, so that the sum over N workers is N * (N + 1) / 2
+everywhere.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Train a small network by DistributedDataParallel: an ordinary script, whose one argument is the backend.
+"""Train a small network by DistributedDataParallel: an ordinary script with the backend "inc".
 
 The worker of rank 0 prints its last loss as JSON, which the testbed's result has as `reported`.
 """

@@ -1,4 +1,6 @@
-"""Hosts in a chain sum: each adds its own gradients to the sum of those behind it, and hands that on."""
+"""Sum along a chain of hosts: each adds its own gradients to the sum of those behind it, and passes the
+result on.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,14 @@ from testbed.wire.transports import PACKETS
 
 
 class Chain:
-    """One tree, in which each worker's host is a place below the host of the worker before it."""
+    """A system with one tree, in which each worker's host is a place below the host of the worker before
+    it.
+    """
 
     programs: Mapping[str, str] = {}  # no switch sums
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
-        """Return where each contribution goes."""
+        """Lay out the job: return where each contribution goes."""
         below: tuple[Node, ...] = ()
         for rank in reversed(range(len(workers))):
             below = (Node(at_host(workers[rank]), (rank,), below),)

@@ -1,4 +1,4 @@
-"""The job that came last runs alone, at half of its host links' rate, summed by its unit's switch."""
+"""Run the latest job alone, at half of its host links' rate, summed by its unit's switch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from testbed.scheduling.model import Decision, State
 
 
 class LastFirst:
-    """Runs what runs already; else the last job that waits."""
+    """A policy that continues the running job, or else starts the last one that waits."""
 
     name = "last-first"
 

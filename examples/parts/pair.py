@@ -1,4 +1,4 @@
-"""Two racks in Mininet's words: a Topo whose units are switches with hosts."""
+"""Two racks in Mininet's terms: a Topo whose units are switches with hosts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from testbed.emulation.topo import FabricTopo
 
 
 class Pair(FabricTopo):
-    """Racks of as many hosts each, and two circuits between them."""
+    """Two racks with the same number of hosts, and two circuits between them."""
 
     settings: Mapping[str, Any] = {"ocs": {"circuits": [["u1o1", "u2o1"], ["u1o2", "u2o2"]]}}
 

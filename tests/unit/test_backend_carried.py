@@ -46,7 +46,7 @@ class Carrier(InNetwork):
         self._handle, self._library_submits = handle, SUBMIT(submit)
         self._submits = SUBMIT(self._submit)
         self.submitted = 0  # vectors
-        self.heed = lambda check: None  # type: ignore[method-assign]
+        self.set_check = lambda check: None  # type: ignore[method-assign]
 
     def _submit(self, *given: Any) -> int:
         self.submitted += 1
@@ -55,7 +55,7 @@ class Carrier(InNetwork):
     def endpoint(self) -> tuple[int, int, int, int]:  # type: ignore[override]
         return self._handle, ctypes.cast(self._submits, ctypes.c_void_p).value or 0, self._run, self._lanes
 
-    def heard(self, vector: Any) -> Exception | None:  # type: ignore[override]
+    def failure_of(self, vector: Any) -> Exception | None:  # type: ignore[override]
         if vector.event == NOT_FINITE:
             return NotFiniteError("some worker's")
         assert vector.event in (LACKING, QUIET)
@@ -401,7 +401,7 @@ def test_all_workers_take_the_same_group_for_the_first(monkeypatch: pytest.Monke
         for has_one in ((), (1,), (0, 1, 2)):
             agreed = together(
                 all_of_them,
-                lambda worker, has_one=has_one: backend._introduced(
+                lambda worker, has_one=has_one: backend._exchange_members(
                     worker.plain, worker.rank in has_one, 10 + worker.rank
                 ),
             )

@@ -53,7 +53,7 @@ class Written(InNetwork):
         self.vectors: list[tuple[int, int, int, int]] = []  # elements, address, contributors, lost
         self.taken = 0
         self._submit, self._run = SUBMIT(self._submitted), RUN(self._ran)
-        self.heed = lambda check: None  # type: ignore[method-assign]
+        self.set_check = lambda check: None  # type: ignore[method-assign]
 
     def endpoint(self) -> tuple[int, int, int, int]:
         addresses = (ctypes.cast(each, ctypes.c_void_p).value or 0 for each in (self._submit, self._run))
@@ -87,7 +87,7 @@ class Written(InNetwork):
                 np.ctypeslib.as_array((ctypes.c_float * elements).from_address(lost))[:] = 0.5
         return int(event)
 
-    def heard(self, vector: Any) -> Exception | None:  # type: ignore[override]
+    def failure_of(self, vector: Any) -> Exception | None:  # type: ignore[override]
         assert vector.event in (Event.QUIET, Event.NOT_FINITE, Event.LACKING, Event.DISAGREE)
         assert (vector.limit_s, vector.detail, vector.silent_s) == (LIMIT_S, 1, 1.0)
         if vector.event == Event.QUIET and self.error:

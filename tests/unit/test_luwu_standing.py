@@ -11,7 +11,7 @@ import pytest
 from testbed.wire import service_status
 from workloads.luwu.errors import LuwuError
 from workloads.luwu.rates import Rates
-from workloads.luwu.standing import DiskNow, Now, StreamCredit, Teller, standing
+from workloads.luwu.standing import DiskNow, Now, StatusWriter, StreamCredit, standing
 
 GIVEN = {"ack": 5, "next": 7, "credit": 69}
 GOTTEN = {"ack": 11, "next": 3, "credit": 67}
@@ -61,14 +61,14 @@ def test_a_teller_writes_until_it_ends() -> None:
             looks.append(1)
             return replace(NOW, iteration=len(looks))
 
-        with Teller(fd, look, every_s=0.01):
+        with StatusWriter(fd, look, every_s=0.01):
             end = time.monotonic() + 20
             while len(looks) < 3 and time.monotonic() < end:
                 time.sleep(0.01)
         read = service_status.read(memoryview(os.pread(fd, service_status.SLATE_BYTES, 0)))
         assert read is not None
         assert read["iteration"] == len(looks) >= 3
-        with Teller(-1, look):
+        with StatusWriter(-1, look):
             pass
         assert read["iteration"] == len(looks), "without a slate nobody looks"
     finally:

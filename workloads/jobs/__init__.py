@@ -1,1 +1,1 @@
-"""Example jobs: scripts that users copy, each a program of its own."""
+"""Example jobs: scripts that users copy, each complete in itself."""

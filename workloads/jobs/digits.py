@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-TEST_IMAGES = 360  # of 1797: the same fifth in every run, whatever the seed
+TEST_IMAGES = 360  # of 1797: the same fifth in every run, independent of --seed
 SPLIT_SEED = 1797
 
 
@@ -46,7 +46,7 @@ class DigitsNet(nn.Sequential):
 
 
 def digits() -> tuple[TensorDataset, TensorDataset]:
-    """The training and the test images: float32 (1, 8, 8) in [0, 1], with their digit."""
+    """Load the training and the test images: float32 (1, 8, 8) in [0, 1], each with its digit."""
     pixels, digit = load_digits(return_X_y=True)
     images = torch.tensor(pixels, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16
     labels = torch.tensor(digit, dtype=torch.int64)
@@ -56,7 +56,7 @@ def digits() -> tuple[TensorDataset, TensorDataset]:
 
 
 def accuracy(model: nn.Module, dataset: TensorDataset) -> float:
-    """The share of the images whose digit the model names."""
+    """Return the share of the images that the model classifies correctly."""
     images, labels = dataset.tensors
     model.eval()
     with torch.no_grad():

@@ -1,15 +1,15 @@
-"""Trains a model that has the layers of a well-known one and none of its arithmetic, by plain
+"""Train a model with the tensor sizes of a well-known one, but none of its arithmetic, by plain
 DistributedDataParallel.
 
-Each tensor has its real size divided by --scale. What a GPU would compute is waited for, by a declared
-profile, each layer its share: forward first, then backward, and a layer's gradients are there when its share
-of backward is over, so that DDP sums buckets while later gradients are still to come. Links that are slower
-by the same scale carry these gradients in the time that the real ones take at the declared rates: with
-waiting times as declared, this job's clock is the real one's.
+Each tensor has its real size divided by --scale. The computing time of a GPU is slept, as a profile declares
+it, each layer its share: forward first, then backward. A layer's gradients are ready when its share of
+backward is over, so that DDP sums buckets while later gradients are still to come. Links that are slower by
+the same scale carry these gradients in the time that the real ones take at the declared rates. Where the
+sleeps last as declared, this job's iteration times are those of the real job.
 
-Gradients are known beforehand. At the end every worker compares its parameters, which hold the averages of
-all iterations, with what they must be; a wrong sum ends it with exit code 1. With --degraded an average may
-lack workers, and must be one of those that some of them have.
+The gradients are known beforehand. At the end every worker compares its parameters, which hold the averages
+of all iterations, with the expected values; a wrong sum ends it with exit code 1. With --degraded an average
+may lack workers, and must lie between the smallest and the largest that some of the workers can make.
 """
 
 from __future__ import annotations
@@ -31,24 +31,26 @@ from torch.nn.parallel import DistributedDataParallel
 
 from workloads import models, stragglers
 
-ROUNDING = 2.0**-24  # of binary32, relative
+ROUNDING = 2.0**-24  # largest relative rounding error of binary32
 
 
 class Gpu:
-    """Work queued one after the other, each for a time declared. Who is late to fetch a result delays no
-    later work; a worker that is slow on purpose does.
+    """An emulated GPU: runs work in order, each piece for a declared time.
+
+    If a worker fetches a result late, later work still ends at its own time; a delay that `--stragglers` asks
+    for moves it.
     """
 
     def __init__(self) -> None:
-        self._free_s = self._slept_s = 0.0
-        self.late_s = 0.0
+        self._free_s = self._slept_s = 0.0  # when the GPU is idle again; deliberate delays so far
+        self.late_s = 0.0  # the largest lateness of this iteration
 
     def start(self) -> None:
         self._free_s, self.late_s = time.monotonic(), 0.0
         self._slept_s = stragglers.slept_s()
 
     def compute(self, seconds: float) -> None:
-        """Wait until that work is done."""
+        """Queue work of this many seconds, and sleep until it is done."""
         slept_s = stragglers.slept_s()
         self._free_s += seconds + slept_s - self._slept_s
         self._slept_s = slept_s
@@ -59,7 +61,7 @@ class Gpu:
 
 
 class Step:
-    """The part that layers share in an iteration: the GPU, and this worker's factor of all gradients."""
+    """The state that all layers share in an iteration: the GPU, and this worker's factor of all gradients."""
 
     def __init__(self, rank: int) -> None:
         self.gpu = Gpu()
@@ -72,14 +74,16 @@ class Step:
 
 
 def factor(rank: int, turn: int) -> float:
-    """Small integers, so that neighbours differ in rank and in time, and a sum that lacks or repeats one is
+    """Return the small integer by which a worker multiplies its gradients in an iteration.
+
+    It differs between neighbouring ranks and iterations, so that a sum that lacks or repeats one of them is
     wrong.
     """
     return float(1 + (5 * rank + 3 * turn) % 7)
 
 
 class _Computed(torch.autograd.Function):
-    """A layer's forward and backward pass."""
+    """A layer's forward and backward pass: they sleep for the layer's times and return known gradients."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, layer: EmulatedLayer, *_weights: Tensor) -> Tensor:
@@ -95,7 +99,7 @@ class _Computed(torch.autograd.Function):
 
 
 class EmulatedLayer(nn.Module):
-    """Parameters of these sizes, all zero at first."""
+    """A layer with parameters of these sizes, all zero at first."""
 
     def __init__(self, step: Step, tensors: Sequence[int], forward_s: float, backward_s: float) -> None:
         super().__init__()
@@ -109,7 +113,9 @@ class EmulatedLayer(nn.Module):
 
 
 def emulated(model: str, profile: models.Profile, scale: int, step: Step) -> nn.Sequential:
-    """The model. A layer's share of the times is that of its multiply-accumulates."""
+    """Build the model. Each layer gets the share of the computing times that it has of all
+    multiply-accumulates.
+    """
     layers = models.layers(model)
     macs = math.fsum(layer.macs for layer in layers)
     return nn.Sequential(
@@ -126,12 +132,15 @@ def emulated(model: str, profile: models.Profile, scale: int, step: Step) -> nn.
 
 
 def error_over_bound(net: nn.Sequential, workers: int, turns: int, *, degraded: bool = False) -> float:
-    """Return the largest distance of the parameters from the sum of all averages, in parts of what is
-    allowed; where averages are `degraded`, from the range of what those of some workers can be.
+    """Return the largest error of the parameters, divided by the allowed error. More than 1 means that a sum
+    is wrong.
 
-    Allowed is, for each iteration: the fixed point of a switch, W M 2^(log2 W - 30) with M the largest share
-    of a worker; the roundings of each worker's share and of their sums; and that of the step on the
-    parameters.
+    The error is the distance from the sum of all averages or, where averages may be `degraded`, from the
+    range that averages over some of the workers can reach.
+
+    The allowed error adds up, for each iteration: the fixed point of a switch, W M 2^(log2 W - 30) with M the
+    largest share of a worker; the roundings of each worker's share and of their sums; and the rounding of the
+    step on the parameters.
     """
     shares = [[factor(rank, turn) / workers for rank in range(workers)] for turn in range(turns)]
     total = math.fsum(math.fsum(of_turn) for of_turn in shares)
@@ -156,7 +165,7 @@ def error_over_bound(net: nn.Sequential, workers: int, turns: int, *, degraded: 
 
 
 def of_each(value: float) -> list[float]:
-    """Return a number of each worker, by rank."""
+    """Exchange one number per worker, and return them by rank."""
     values = torch.zeros(dist.get_world_size(), dtype=torch.float64)
     values[dist.get_rank()] = value
     dist.all_reduce(values)
@@ -199,7 +208,7 @@ def main() -> None:
     rank, workers = dist.get_rank(), dist.get_world_size()
     step = Step(rank)
     net = emulated(args.model, args.times, args.scale, step)
-    bucket: Any = models.BUCKET_MIB / args.scale  # a fraction is taken, whatever the type says
+    bucket: Any = models.BUCKET_MIB / args.scale  # DDP accepts a fraction, although its type says int
     model = DistributedDataParallel(net, bucket_cap_mb=bucket, gradient_as_bucket_view=True)
     optimiser = torch.optim.SGD(model.parameters(), lr=1.0, foreach=True)
     image = torch.zeros(1)
@@ -247,7 +256,7 @@ def main() -> None:
                 "iteration_start_s": started_s,  # CLOCK_MONOTONIC, as the two below
                 "ready_s": ready_s,
                 "done_s": done_s,
-                "late_ms_list": late_ms,  # of the layer that was fetched latest after its time, by iteration
+                "late_ms_list": late_ms,  # the largest lateness of a layer's result, by iteration
                 "error_over_bound": error,
             }
             args.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

@@ -1,8 +1,8 @@
-"""Trains a small convolutional network on scikit-learn's digits images by plain DistributedDataParallel, with
-a declared computing time, and times its iterations: `testbed run ... timed_digits.py`.
+"""Train a small convolutional network on scikit-learn's digits images by plain DistributedDataParallel, with
+a declared computing time, and time its iterations: `testbed run ... timed_digits.py`.
 
-Each worker writes its own results to FILE.RANK; the first one's have the accuracy after each iteration, which
-is measured when training is over, so that it takes no time of it.
+Each worker writes its results to FILE.RANK. Rank 0's have the accuracy after each iteration, which is
+measured after training so that it does not lengthen an iteration.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def network() -> nn.Sequential:
 def batches(
     train: TensorDataset, batch: int, iterations: int, rank: int, workers: int, seed: int
 ) -> list[tuple[Tensor, ...]]:
-    """Return a worker's batches: in an epoch no image comes twice, whatever the worker."""
+    """Return a worker's batches. Within an epoch no image occurs twice, over all workers."""
     generator = torch.Generator().manual_seed(seed)
     together, order = batch * workers, torch.empty(0, dtype=torch.int64)
     chosen = []
@@ -56,7 +56,9 @@ def batches(
 
 
 def digest(net: nn.Module) -> str:
-    """Return a short name of a model's parameters, to the last bit."""
+    """Return the first 16 hex digits of a SHA-256 over a model's parameters, equal only for parameters that
+    are equal to the bit.
+    """
     content = b"".join(parameter.detach().numpy().tobytes() for parameter in net.parameters())
     return hashlib.sha256(content).hexdigest()[:16]
 

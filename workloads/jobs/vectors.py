@@ -1,9 +1,9 @@
-"""Sums a vector of all workers again and again, and times each sum: a job that communicates and computes
-nothing, as the examples do by which papers compare ways to sum.
+"""Sum a vector over all workers again and again, and time each sum: a job that communicates and computes
+nothing, like the micro-benchmarks by which papers compare ways to sum.
 
-The vectors are known beforehand, and differ by worker and by turn: every worker holds each sum against what
-it must be; a wrong one ends it with exit code 1. All begin a sum together, and a sum's time is that of the
-worker which had it last, by the clock that all share.
+The vectors are known beforehand, and differ by worker and by turn. Every worker compares each sum with the
+expected one; a wrong one ends it with exit code 1. All workers begin a sum together. A sum lasts until the
+last worker has it, by the clock that all workers share.
 """
 
 from __future__ import annotations
@@ -22,24 +22,26 @@ from torch import Tensor
 from workloads.jobs.layers import factor
 
 TOLERANCE = 1e-5
-"""Of a value, relative to the vector's largest: ten times what the fixed point of a switch allows 64 workers,
-and a thousandth of what one worker's share lacking or there twice makes.
+"""The allowed error of a value, relative to the vector's largest: ten times the fixed-point error of a switch
+with 64 workers, and a thousandth of the error if one worker's share is missing or added twice.
 """
 
 
 def pattern(size: int) -> Tensor:
-    """Return the vector that workers multiply by their factors: float32, of that many values."""
+    """Return the vector that workers multiply by their factors: float32, `size` values."""
     return torch.cos(torch.arange(size, dtype=torch.float64) * 0.7).float()
 
 
 def error(summed: Tensor, base: Tensor, workers: int, turn: int) -> float:
-    """Return how far a sum is from what it must be, in parts of its largest value."""
+    """Return the largest error of a sum, relative to the largest value of the expected sum."""
     total = sum(factor(rank, turn) for rank in range(workers))
     return float((summed.double() - base.double() * total).abs().max() / (base.double().abs().max() * total))
 
 
 def timed(base: Tensor, turns: int) -> tuple[list[tuple[float, float]], float]:
-    """Return of each turn when it began and ended here, CLOCK_MONOTONIC in seconds, and the largest error."""
+    """Sum the vector `turns` times. Return when each sum began and ended on this worker (CLOCK_MONOTONIC,
+    seconds), and the largest error.
+    """
     rank, workers = dist.get_rank(), dist.get_world_size()
     times: list[tuple[float, float]] = []
     worst = 0.0
@@ -55,7 +57,7 @@ def timed(base: Tensor, turns: int) -> tuple[list[tuple[float, float]], float]:
 
 
 def of_all(times: list[tuple[float, float]]) -> list[float]:
-    """Return, by turn, the seconds from the first worker's beginning to the last one's end."""
+    """Return, by turn, the seconds from the first worker's start to the last worker's end."""
     mine = torch.tensor(times, dtype=torch.float64)
     first, last = mine[:, 0].clone(), mine[:, 1].clone()
     dist.all_reduce(first, op=dist.ReduceOp.MIN)

@@ -1,8 +1,8 @@
-"""The small messages between workers and the optimizer node, over TCP: which calls a worker makes, and what
-comes of them. Parameters and gradients go by the tree (workloads/luwu/nic.py), and not here.
+"""The control messages between workers and the optimizer node, over TCP: a worker's calls and their replies.
+Parameters and gradients travel by the tree instead (workloads/luwu/nic.py).
 
-A message is a line of JSON, of the type that its `kind` names, and, where the line says `bytes`, so many
-after it.
+A message is a line of JSON, with the message's type in `kind`. If it has `bytes`, so many bytes follow the
+line.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from workloads.luwu.rates import Rates
 
 PULL, PUSH, CLEAR, NORM, STEP, CLOSE = "pull", "push", "clear", "norm", "step", "close"
 RECORD, NOT_FINITE, STATES = "record", "not finite", "states"
-_LONGEST: Final = 64 << 20  # a line: a model's names and shapes
+_LONGEST: Final = 64 << 20  # bytes of a line, at most: a model's names and shapes
 _AT_ONCE: Final = 1 << 16
-# of a connection whose other end has left or is out of reach, or that was ended here
+# errors of a connection whose other end has left or is out of reach, or that was shut here
 _GONE: Final = frozenset(
     (
         *(errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTED, errno.ESHUTDOWN, errno.ENOTCONN, errno.EBADF),
@@ -34,14 +34,16 @@ _GONE: Final = frozenset(
 
 
 class GoneError(LuwuError):
-    """The other end of a connection is no longer there."""
+    """The other end of a connection has left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Greeting:
-    """The first message of a worker: who it is, and the model, optimizer, disks and states that it has, which
-    are equal on all workers. `names` are those of each group's tensors, `groups` the groups' settings
-    (`Rule.groups`), `start` is the iteration of the first values; with `moments`, there are such, too.
+    """A worker's first message: its identity, and the model, optimizer, disks and states, which are equal on
+    all workers.
+
+    `names` are the tensors of each group, `groups` the groups' settings (`Rule.groups`). `start` is the
+    iteration of the first values; `moments` says whether they include moments.
     """
 
     worker: int
@@ -62,14 +64,14 @@ class Greeting:
 
 @dataclass(frozen=True, slots=True)
 class NodeFailure:
-    """The end of the node, and why."""
+    """The node ends, for this reason."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class ValueQuestion:
-    """The node's question for a first value of a tensor: `part` 0 is its weights, 1 and 2 are its moments."""
+    """The node asks for a first value of a tensor: `part` 0 is its weights, 1 and 2 are its moments."""
 
     name: str
     part: int
@@ -77,7 +79,7 @@ class ValueQuestion:
 
 @dataclass(frozen=True, slots=True)
 class FirstValue:
-    """A first value, whose bytes follow."""
+    """A first value; its bytes follow."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -85,7 +87,7 @@ class FirstValue:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The node's store is open, at this iteration, with these settings of groups."""
+    """The node's store is open, at this iteration and with these settings of groups."""
 
     iteration: int
     groups: str
@@ -94,8 +96,8 @@ class Opened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCall:
-    """A call, by its number among the worker's, with what it needs: the layer, what clipping and scaling
-    come to, the settings of groups, the file of a record.
+    """A worker's call, numbered per worker, with its arguments: the layer, the clipping norm, the factor, the
+    groups' settings, or the file of a record.
     """
 
     call: str
@@ -107,7 +109,7 @@ class NodeCall:
     file: str | None = None
 
     def in_words(self, layers: Sequence[str]) -> str:
-        """Return it in words; `layers` are the model's, by name."""
+        """Describe the call in words. `layers` are the names of the model's layers."""
         words = self.call
         if self.layer is not None:
             words += f" of layer {layers[self.layer]}"
@@ -118,7 +120,7 @@ class NodeCall:
 
 @dataclass(frozen=True, slots=True)
 class Exponent:
-    """The exponent that a worker measured in what it pushes by the call of the number `of`."""
+    """The exponent that a worker measured in the values that it pushes by call number `of`."""
 
     of: int
     exponent: int
@@ -126,8 +128,10 @@ class Exponent:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to the call of the number `of`: why it was refused, or its value, whose type is the call's,
-    or for a push its scale, None where somebody's values are not finite.
+    """The answer to call number `of`.
+
+    It has the reason of a refusal, or a value, whose type depends on the call. For a push it has the scale,
+    None where some worker's values are not finite.
     """
 
     of: int
@@ -142,7 +146,7 @@ _KINDS: Final = {kind.__name__: kind for kind in get_args(Message)}
 
 
 class Connection:
-    """Messages over a socket. Several threads may send; one receives."""
+    """Exchanges messages over a socket. Several threads may send; one receives."""
 
     def __init__(self, end: socket.socket, peer: str) -> None:
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -153,7 +157,7 @@ class Connection:
         self._sending = threading.Lock()
 
     def send(self, message: Message, blob: bytes | memoryview = b"") -> None:
-        """Raises GoneError, or LuwuError where it cannot be sent for another reason."""
+        """Send a message. Raises GoneError, or LuwuError for another reason."""
         values = {each.name: getattr(message, each.name) for each in fields(message)}
         row = {"kind": type(message).__name__, **values, **({"bytes": len(blob)} if blob else {})}
         line = json.dumps(row, default=asdict).encode() + b"\n"
@@ -166,7 +170,9 @@ class Connection:
             raise self._failure("send to", problem) from problem
 
     def receive(self) -> tuple[Message, bytes]:
-        """Raises GoneError at the end, LuwuError for what is no message."""
+        """Receive a message. Raises GoneError at the end of the connection, LuwuError for an invalid
+        message.
+        """
         try:
             line = self._file.readline(_LONGEST)
             if not line.endswith(b"\n"):
@@ -186,7 +192,7 @@ class Connection:
         return message, blob
 
     def expect(self, kind: type[M]) -> tuple[M, bytes]:
-        """Receive a message of this kind. Raises as `receive`, and LuwuError for one of another."""
+        """Receive a message of this kind. Raises as `receive` does, and LuwuError for another kind."""
         message, blob = self.receive()
         if not isinstance(message, kind):
             raise LuwuError(f"{self.peer} sent a {type(message).__name__}, and no {kind.__name__}")
@@ -198,7 +204,7 @@ class Connection:
         return LuwuError(f"{attempt} {self.peer}: {problem.strerror or problem}")
 
     def shut(self) -> None:
-        """End it both ways; who waits in `receive` hears it."""
+        """Shut the connection in both directions; a thread that waits in `receive` gets GoneError."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError as problem:

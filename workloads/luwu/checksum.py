@@ -1,4 +1,4 @@
-"""The checksum of what a disk holds of a layer. Imports numpy, and of the project the layout."""
+"""Compute the checksum of a disk's part of a layer. Imports numpy and, from the project, the layout."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _WORD_BYTES = 8
 
 
 def checksum(view: memoryview) -> int:
-    """Return 32 bits of whole pages: the CRC of each page's sum, and of the sums over all pages of each word.
+    """Return 32 bits for whole pages: the CRC over each page's sum and over the sums of each word position
+    across pages.
 
-    Two flipped bits change at least one sum, and so do pages that changed places. It is as fast as memory,
-    which a CRC of all bytes is not: an iteration reads and writes 30 bytes for each parameter.
+    Two flipped bits change at least one sum, and so do two swapped pages. This runs at the speed of memory,
+    which a CRC over all bytes does not: an iteration reads and writes 30 bytes for each parameter.
     """
     words = np.frombuffer(view, dtype=np.uint64).reshape(-1, PAGE // _WORD_BYTES)
     pages, columns = words.sum(axis=1), words.sum(axis=0)

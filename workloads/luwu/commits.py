@@ -1,7 +1,7 @@
-"""Commits: records that every disk has of which iteration is whole in which copy.
+"""Write and read commits: records on every disk that say which iteration is complete in which copy.
 
-Owns the records' names, and what stands in them. Of the project it imports records, errors, the layout, and
-what decodes JSON.
+Owns the records' names and contents. From the project it imports records, errors, the layout, and the JSON
+decoder.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from workloads.luwu.layout import Description, Model
 
 FORMAT: Final = 2
 COPIES: Final = 3
-"""Iteration n is in copy n mod 3: while n + 1 is written, n and n - 1 are whole."""
+"""Iteration n is in copy n mod 3: while n + 1 is written, n and n - 1 are complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """The facts of a store that all of its commits have: `store` is its identity, which no other store has,
-    `disks` their number, and `layers` the model's.
+    """The facts that all commits of a store share: `store` identifies it, `disks` is the number of disks, and
+    `layers` describes the model.
     """
 
     format: int
@@ -40,7 +40,7 @@ class StoreFacts:
 
 @dataclass(frozen=True, slots=True)
 class CommitFacts(StoreFacts):
-    """The facts of one commit on a disk, by its number, and how many checksums follow them."""
+    """The facts of one disk's commit: the disk's number, the iteration, and how many checksums follow."""
 
     disk: int
     iteration: int
@@ -49,7 +49,9 @@ class CommitFacts(StoreFacts):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """An iteration that was whole, the settings of then, and a checksum for what each disk has of each layer.
+    """A complete iteration: the optimizer's settings then, and one checksum for each disk's part of each
+    layer.
+
     `store` is equal on all disks.
     """
 
@@ -59,7 +61,7 @@ class Commit:
     settings: bytes
 
     def write(self, folder: Path, disk: int) -> None:
-        """Raises OSError; see `record.write`."""
+        """Write the commit to a disk's folder. Raises OSError; `record.write` says what is left then."""
         facts = CommitFacts(**asdict(self.store), disk=disk, iteration=self.iteration, sums=len(self.sums))
         sums = struct.pack(f"<{len(self.sums)}I", *self.sums)
         record.write(folder, _name(self.iteration), json.dumps(asdict(facts)), sums + self.settings)
@@ -67,31 +69,33 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The commits of a store's disks, in the order of the disks, and a line for each that is damaged."""
+    """The commits of a store's disks, in the order of the disks, and a line for each damaged commit."""
 
     by_disk: tuple[dict[int, Commit], ...]  # by iteration
     problems: tuple[str, ...]
 
     def newest_first(self) -> list[Commit]:
-        """Return each commit once."""
+        """Return the distinct commits, newest first."""
         all_of = [commit for own in self.by_disk for commit in own.values()]
         each = [commit for place, commit in enumerate(all_of) if commit not in all_of[:place]]
         return sorted(each, key=lambda commit: -commit.iteration)
 
 
 def facts_of(model: Model, rule: str, identity: str, disks: int) -> StoreFacts:
-    """Return what all commits of a store say of it."""
+    """Return the facts that all commits of a store share."""
     return StoreFacts(FORMAT, identity, disks, rule, model.dtype, model.description())
 
 
 def exist(folder: Path) -> bool:
-    """Return whether the folder has any, whole or damaged, also of a former format."""
+    """Return whether the folder has any commit: intact, damaged, or of a former format."""
     return any((folder / name).exists() for name in (*_names(), "model"))
 
 
 def read(folders: Sequence[Path], model: Model, rule: str) -> Records:
-    """Return the commits of these folders. Raises StoreError where one is of another store, model or rule, or
-    is not the disk as which it is named.
+    """Read the commits of these folders. A damaged one becomes a line of `problems`.
+
+    Raises StoreError where a commit is of another store, model, rule or format, or its folder is listed as
+    another disk than it is.
     """
     by_disk: list[dict[int, Commit]] = []
     problems: list[str] = []
@@ -127,7 +131,7 @@ def read(folders: Sequence[Path], model: Model, rule: str) -> Records:
 
 
 def forget(folder: Path) -> None:
-    """Remove all commits, as far as they can be."""
+    """Remove all commits that can be removed."""
     for name in _names():
         with contextlib.suppress(OSError):
             (folder / name).unlink()
@@ -148,7 +152,7 @@ def _unpacked(facts: CommitFacts, blob: bytes) -> Commit:
 
 
 def _facts(folder: Path, text: str) -> CommitFacts:
-    """Return the facts of a commit. Raises StoreError for those of a former format."""
+    """Parse the facts of a commit. Raises StoreError for a former format."""
     data = json.loads(text)
     if data.get("format") != FORMAT:
         _refuse_format(folder, data.get("format"))
@@ -172,7 +176,7 @@ def _refuse_format(folder: Path, number: object) -> None:
 
 
 def _difference(theirs: Description, ours: Description) -> str | None:
-    """Return the first layer or tensor that differs."""
+    """Describe the first layer or tensor that differs; None if none does."""
     if len(theirs) != len(ours):
         return f"of {len(theirs)} layers, this one has {len(ours)}"
     for (their_name, their_tensors), (name, tensors) in zip(theirs, ours, strict=True):

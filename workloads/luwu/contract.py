@@ -1,5 +1,5 @@
-"""The numbers and records that an end of an owned tree (docs/luwu-network.md) shares with the process whose
-requests it carries out: what `ends_open` is told, and the head of the memory that both have mapped.
+"""The numbers and records that an end of an owned tree (docs/luwu-network.md) shares with the process that
+submits requests to it: the settings of `ends_open`, and the head of the memory that both have mapped.
 """
 
 from __future__ import annotations
@@ -8,25 +8,25 @@ from testbed.wire.numbers import Choice, Number, named
 from testbed.wire.records import Kind, Member, Record, members
 
 U32, U64 = Kind.U32, Kind.U64
-REQUESTS = 64  # under way in a stream
+REQUESTS = 64  # requests under way in a stream, at most
 
 
 class Role(Choice):
-    """The ends of an owned tree."""
+    """The two kinds of end of an owned tree."""
 
     WORKER = 0, "gets parameters, gives gradients"
     OWNER = 1, "gives parameters, gets the sums of gradients"
 
 
 class Direction(Choice):
-    """The streams as an end has them."""
+    """The two streams, as an end sees them."""
 
     GIVEN = 0, "it sends"
     GOTTEN = 1, "it receives"
 
 
 class State(Choice):
-    """A request's word of completion, which only grows: how far it is."""
+    """A request's completion word: its progress. It only grows."""
 
     FREE = 0, "none yet"
     SUBMITTED = 1, "its values are to be measured"
@@ -37,7 +37,7 @@ class State(Choice):
 
 
 class Format(Choice):
-    """The elements of a request's buffer."""
+    """The format of the elements in a request's buffer."""
 
     BYTES = 0, "opaque: copied as they are"
     BINARY32 = 1, "numbers, summed with a scale"
@@ -46,7 +46,7 @@ class Format(Choice):
 
 
 class Wrong(Choice):
-    """The reasons why a request failed."""
+    """The reasons for which a request fails."""
 
     NOTHING = 0, "it did not"
     LENGTH = 1, "what came ends elsewhere than what was asked for"

@@ -1,7 +1,7 @@
 """A disk: a folder whose files are read and written through three queues, the most urgent first.
 
-Owns the threads that read and write, and whether that is direct I/O. Of the project it imports rates,
-spans, errors, the layout and checksums.
+Owns the threads that read and write, and the choice of direct I/O. From the project it imports rates, spans,
+errors, the layout and checksums.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from workloads.luwu.layout import PAGE
 from workloads.luwu.rates import Meter, Queue, Rates
 from workloads.luwu.spans import Span, Spans
 
-THREADS = 3  # of a disk: as many pieces are under way
+THREADS = 3  # of a disk, and the most pieces under way
 _MOST_PIECE_BYTES, _LEAST_PIECE_BYTES = 1 << 20, 1 << 16
-_PIECE_S = 0.01  # a piece of a declared rate takes about so long, and delays a more urgent one by it
+_PIECE_S = 0.01  # about the time of a piece at a declared rate: the longest delay of a more urgent piece
 
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """The purpose of a request, as spans say it."""
+    """The purpose of a request, for its span."""
 
     iteration: int
     phase: str
@@ -45,9 +45,9 @@ class _Request:
     offset: int
     view: memoryview
     purpose: Purpose
-    expected: int | None  # checksum of what is read
-    asked: int = 0  # bytes that pieces were made of
-    left: int = 0  # bytes that are not done
+    expected: int | None  # the checksum that a read must have
+    asked: int = 0  # bytes that pieces were started for
+    left: int = 0  # bytes that are not done yet
     start_ns: int = 0
     done: Future[None] = field(default_factory=Future)
 
@@ -61,7 +61,7 @@ class _Piece:
 
 
 class Disk:
-    """Thread-safe. A context manager, which ends its threads."""
+    """A disk and its threads. Thread-safe; `close` ends the threads."""
 
     def __init__(self, number: int, folder: Path, rates: Rates, spans: Spans) -> None:
         self.number = number
@@ -100,8 +100,8 @@ class Disk:
         purpose: Purpose,
         expected: int | None = None,
     ) -> Future[None]:
-        """Read into `view`, or write it; all is in whole pages. The future raises DiskError, also where what
-        was read has not the checksum `expected`.
+        """Queue a read into `view` or a write from it, in whole pages. The future raises DiskError;
+        DamageError where a read has another checksum than `expected`.
         """
         request = _Request(file, name, offset, view, purpose, expected, left=len(view))
         with self._changed:
@@ -113,13 +113,13 @@ class Disk:
         return request.done
 
     def waiting(self) -> tuple[int, int, int]:
-        """Return how many requests wait in each queue, the most urgent first."""
+        """Return how many requests wait in each queue, the most urgent queue first."""
         with self._changed:
             reads, states, writes = (len(self._waiting[queue]) for queue in Queue)
         return reads, states, writes
 
     def call(self, function: Callable[[], None]) -> Future[None]:
-        """Have a thread of the disk call it, before all that waits."""
+        """Run a function on a thread of the disk, before all waiting requests."""
         done: Future[None] = Future()
         with self._changed:
             self._calls.append((function, done))
@@ -127,7 +127,7 @@ class Disk:
         return done
 
     def close(self) -> None:
-        """Pieces under way end; what waits fails."""
+        """Stop the threads. Pieces under way end first; waiting requests fail."""
         with self._changed:
             self._closed = True
             waiting = [request for requests in self._waiting.values() for request in requests]
@@ -152,10 +152,12 @@ class Disk:
             else:
                 assert piece is not None
                 self._carry_out(piece)
-                piece = None  # and with it the buffer
+                piece = None  # frees the request's buffer
 
     def _choose(self, now_s: float) -> _Piece | None:
-        """Return the next piece of the most urgent queue whose rate permits it."""
+        """Start the next piece of the most urgent queue whose rate permits it; return None where none
+        does.
+        """
         for queue, requests in self._waiting.items():
             if requests and self._meter.free_s(queue) <= now_s:
                 request = requests[0]
@@ -202,7 +204,7 @@ class Disk:
             )
             if request.expected is not None and not request.done.done():
                 self._check(request)
-            with contextlib.suppress(InvalidStateError):  # a piece of it has failed, or it is damaged
+            with contextlib.suppress(InvalidStateError):  # a piece of it failed, or its data are damaged
                 request.done.set_result(None)
 
     def _check(self, request: _Request) -> None:
@@ -234,7 +236,7 @@ class Disk:
 
 
 def reason(problem: OSError, folder: Path) -> str:
-    """Return what the kernel said; of a full disk, also how much room there is."""
+    """Return the kernel's error text; for a full disk, also the bytes that are free."""
     if problem.errno in (errno.ENOSPC, errno.EDQUOT):
         with contextlib.suppress(OSError):
             room = os.statvfs(folder)
@@ -243,7 +245,7 @@ def reason(problem: OSError, folder: Path) -> str:
 
 
 def _direct_works(file: Path) -> bool:
-    """Return whether a page of this file, which has one, is read and written back past the page cache."""
+    """Return whether direct I/O can read and write a page of this file, which has at least one."""
     with mmap.mmap(-1, PAGE) as page:
         try:
             fd = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT)
@@ -271,5 +273,5 @@ def _settle(function: Callable[[], None], done: Future[None]) -> None:
 
 
 def _fail(done: Future[None], problem: Exception) -> None:
-    with contextlib.suppress(InvalidStateError):  # another piece of it has failed
+    with contextlib.suppress(InvalidStateError):  # another piece of the request failed before
         done.set_exception(problem)

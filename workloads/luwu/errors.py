@@ -1,14 +1,16 @@
-"""The errors of an optimizer node, one line each. Imports nothing of the project."""
+"""The errors of an optimizer node. Each has a message of one line. Imports nothing of the project."""
 
 from __future__ import annotations
 
 
 class LuwuError(Exception):
-    """The message is one line that says what was attempted, with what, and what is accepted or to be done."""
+    """An error of an optimizer node. The message is one line that says what was attempted, with what, and
+    what is accepted or can be done.
+    """
 
 
 class StoreError(LuwuError):
-    """A folder cannot be what is asked of it: it is no folder, in use, or holds something else."""
+    """A folder cannot be used as requested: it is no folder, is in use, or holds something else."""
 
 
 class DiskError(LuwuError):
@@ -16,7 +18,7 @@ class DiskError(LuwuError):
 
 
 class DamageError(DiskError):
-    """A read returned other bytes than were written: `what` says where."""
+    """A read returned other bytes than were written; `what` says where."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -24,8 +26,8 @@ class DamageError(DiskError):
 
 
 class NotFiniteError(LuwuError):
-    """Gradients, or what an update by them would make, have NaN or an infinity."""
+    """Gradients, or the result of an update by them, have NaN or an infinity."""
 
 
 class RuleError(LuwuError):
-    """The optimizer has a setting that is not kept on disks."""
+    """The optimizer has a setting that the node does not support."""

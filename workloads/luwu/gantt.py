@@ -1,8 +1,7 @@
-"""A picture of iterations, as they were measured: steps and the disks' queues over time, a colour for each
-layer.
+"""Draw measured iterations: steps and the disks' queues over time, a colour for each layer.
 
-`python -m workloads.luwu.gantt SPANS.json PICTURE.png [ITERATION]`, where SPANS.json is of `Spans.write`.
-Imports matplotlib, and draws without a display.
+`python -m workloads.luwu.gantt SPANS.json PICTURE.png [ITERATION]`, with a SPANS.json written by
+`Spans.write`. Imports matplotlib, and draws without a display.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _QUEUES = ("read parameters", "read states", "write states")
 
 
 def places(spans: Sequence[Span]) -> list[str]:
-    """The rows from the top: the steps that there were, then each disk's queues, the most urgent first."""
+    """Return the rows from the top: the steps that occur, then each disk's queues, the most urgent first."""
     named = {span.place for span in spans}
     disks = sorted(
         named - set(STEPS),
@@ -65,7 +64,7 @@ def draw(spans: Sequence[Span], picture: Path) -> None:
 
 
 def read(source: Path) -> list[Span]:
-    """Return what `Spans.write` left."""
+    """Read the spans that `Spans.write` wrote."""
     return [Span(**row) for row in json.loads(source.read_text())]
 
 

@@ -1,7 +1,7 @@
-"""The layers that a worker holds: hooks that pull a layer's parameters before its forward and backward, and
-push its gradients after.
+"""Keep layers' parameters on a worker only while needed: hooks pull a layer's parameters before its forward
+and backward pass, and push its gradients after.
 
-Imports torch, and of the project the units, the transport's interface and what is seen of its requests.
+Imports torch and, from the project, the units, the transport's interface and the record of its requests.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from workloads.luwu.transport import Transport
 from workloads.luwu.units import Unit
 
 T = TypeVar("T")
-_MOST_PUSHES = 2  # under way, each with its buffer
+_MOST_PUSHES = 2  # pushes under way, each with its buffer
 
 
 class Remote(nn.Parameter):
-    """A parameter that is here only while its layer computes."""
+    """A parameter that has values only while its layer computes."""
 
     @property
     def grad(self) -> NoReturn:  # type: ignore[override]
@@ -37,19 +37,19 @@ class Remote(nn.Parameter):
         )
 
 
-gradient_of: Any = torch.Tensor.grad  # torch's own property, past Remote's
+gradient_of: Any = torch.Tensor.grad  # torch's own property, which Remote's hides
 
 
 class Held:
-    """A layer's parameters on the worker, and its gradients on their way."""
+    """A layer on the worker: its parameters while they are here, and its gradients until they are pushed."""
 
     def __init__(self, number: int, layer: Layer, unit: Unit, dtype: torch.dtype, worker: Worker) -> None:
         self.number = number
         self.unit = unit
         self.layer = layer
         self._worker = worker
-        self._uses = 0  # calls of its modules under way
-        self._backward = False  # between its outputs' gradients and its last parameter's
+        self._uses = 0  # calls of the layer's modules that are under way
+        self._backward = False  # between the gradients of the layer's output and of its last parameter
         self.here = False
         self._coming: Future[None] | None = None
         shared = worker.transport.parameters(number)
@@ -86,7 +86,7 @@ class Held:
         self._settle()
 
     def ask(self) -> None:
-        """Ask for the parameters, unless they are here or asked for."""
+        """Request the parameters, unless they are here or requested."""
         if self.here or self._coming is not None:
             return
         if not self._is_shared:
@@ -94,27 +94,31 @@ class Held:
         self._coming = self._worker.pull(self.number, _bytes(self._flat))
 
     def drop(self) -> None:
-        """Wait for what was asked for and not used, and let it go: a step makes it old."""
+        """Wait for parameters that were requested and not used, and free them: a step makes them outdated."""
         if self._coming is not None:
             self._worker.done(self._coming)
             self._coming = None
             self._free()
 
     def let_go(self) -> None:
-        """Storage goes; what autograd saved of it finds it again where it was."""
+        """Free the parameters' memory. Tensors that autograd saved refer to the same address, and are valid
+        again after the next pull.
+        """
         self.here = False
         self._free()
         self._point(self._absent)
 
     def missing(self) -> str | None:
-        """Return a parameter that the last backward left without a gradient, where others have one."""
+        """Return the name of a parameter that got no gradient in the last backward pass, if others of the
+        layer did; else None.
+        """
         if not self._arrived:
             return None
         names = list(self.unit.parameters)
         return next(name for index, name in enumerate(names) if index not in self._arrived)
 
     def forget(self) -> None:
-        """Gradients that did not become a whole layer's."""
+        """Discard the gradients collected so far."""
         self._gradients, self._backward = None, False
         self._arrived.clear()
         self._settle()
@@ -131,7 +135,7 @@ class Held:
         self.here = True
 
     def _free(self) -> None:
-        """The memory goes, and its address stays."""
+        """Free the memory; its address stays valid."""
         if self._is_shared:
             self._worker.transport.forget(self.number)
         else:
@@ -179,7 +183,7 @@ class Held:
 
 
 class Worker:
-    """The layers of a model, and the requests that are under way for them."""
+    """The layers of a model on this worker, and the requests that are under way for them."""
 
     def __init__(self, units: Sequence[Unit], model: Model, transport: Transport, seen: Seen) -> None:
         self.transport, self._seen = transport, seen
@@ -189,13 +193,13 @@ class Worker:
             for number, (unit, layer) in enumerate(zip(units, model.layers, strict=True))
         ]
         self._pushes: list[tuple[Future[None], torch.Tensor]] = []
-        self._order: list[int] = []  # of the layers that the last iteration took
-        self._taken: list[int] = []  # by this one
+        self._order: list[int] = []  # the layers that the last iteration fetched, in order
+        self._taken: list[int] = []  # the layers that this iteration has fetched
         self.pushed = self._is_absent_fine = False
-        self.waited_ns = 0  # by the process that trains
+        self.waited_ns = 0  # by the training thread
 
     def done(self, asked: Future[T]) -> T:
-        """Wait for a request, and count the time."""
+        """Wait for a request, add the time to `waited_ns`, and return the result."""
         began_ns = time.monotonic_ns()
         try:
             return self._seen.waited(asked)
@@ -206,8 +210,8 @@ class Worker:
         return self._seen.pull(layer, self.transport.pull(layer, parameters))
 
     def ask_ahead(self, layer: int) -> None:
-        """A layer is taken: ask for the one that came next in the last iteration, as long as this one is as
-        that was.
+        """Record that a layer is fetched, and request the next one: the layer that followed it in the last
+        iteration, if the order was the same up to here.
         """
         place = len(self._taken)
         self._taken.append(layer)
@@ -215,14 +219,16 @@ class Worker:
             self.layers[self._order[place + 1]].ask()
 
     def turn(self) -> None:
-        """An iteration is over. What was asked for and not taken is let go."""
+        """End an iteration: free layers that were requested and not used, and store the order of the
+        layers.
+        """
         if self._taken:
             for layer in self.layers:
                 layer.drop()
             self._order, self._taken = self._taken, []
 
     def buffer(self, elements: int) -> torch.Tensor:
-        """Return zeros for a layer's gradients, when few enough others are under way."""
+        """Return zeros for a layer's gradients, once fewer than _MOST_PUSHES pushes are under way."""
         self._wait(_MOST_PUSHES - 1)
         return self.transport.gradients(elements)
 
@@ -232,22 +238,26 @@ class Worker:
         self.pushed = True
 
     def _wait(self, most: int) -> None:
-        """Return when at most so many are under way. A buffer must live until its request is done."""
+        """Wait until at most `most` pushes are under way. Each push's buffer lives until its request is
+        done.
+        """
         while len(self._pushes) > most:
             asked, gradients = self._pushes.pop(0)
             self.done(asked)
             del gradients
 
     def wait(self) -> None:
-        """Return when all gradients are on the node. Raises LuwuError where a layer's are not all there."""
+        """Wait until all gradients are on the node. Raises LuwuError where some of a layer's gradients are
+        missing.
+        """
         self._wait(0)
         for layer in self.layers:
             if (name := layer.missing()) is not None:
                 raise LuwuError(f"parameter {name} got no gradient: freeze it, or use it in the loss")
 
     def states(self, layer: int) -> Iterator[tuple[nn.Parameter, list[torch.Tensor]]]:
-        """Yield the parameters of a layer, each with its master weight and both moments; nothing where this
-        is not the first worker.
+        """Yield the parameters of a layer, each with its master weight and both moments; yield nothing if
+        this is not the first worker.
         """
         held = self.layers[layer]
         used = held.layer.used
@@ -261,7 +271,7 @@ class Worker:
 
     @contextlib.contextmanager
     def absent(self) -> Iterator[None]:
-        """The model's state_dict may be taken within, without the parameters' values."""
+        """Allow `state_dict` of the model inside the block, although the parameters' values are not here."""
         self._is_absent_fine = True
         try:
             yield
@@ -273,7 +283,7 @@ class Worker:
             raise LuwuError("parameters are not here: take state_dict() within `with optimizer.gathered():`")
 
     def clear(self) -> None:
-        """Forget all gradients, and with them what was wrong with them."""
+        """Discard all gradients and their errors."""
         while self._pushes:
             with contextlib.suppress(LuwuError):
                 self._wait(0)
@@ -284,7 +294,7 @@ class Worker:
         self.pushed = False
 
     def not_finite(self) -> str | None:
-        """Return whose gradients have NaN or an infinity; None where nobody's have."""
+        """Return whose gradients have NaN or an infinity; None if all are finite."""
         self.wait()
         return self.done(self._seen.check(self.transport.not_finite()))
 
@@ -306,8 +316,8 @@ class Worker:
 
 
 def _bytes(flat: torch.Tensor) -> memoryview:
-    """Return the memory of a tensor, by its address: a storage that numpy has seen cannot be resized. The
-    tensor must live on.
+    """Return the memory of a tensor by its address, because a storage that numpy has referenced cannot be
+    resized. The caller must keep the tensor alive.
     """
     length = flat.numel() * flat.element_size()
     return memoryview((ctypes.c_char * length).from_address(flat.data_ptr())).cast("B")

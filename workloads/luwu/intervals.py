@@ -1,5 +1,5 @@
-"""The intervals in which a worker communicated and its training thread waited, and what they come to. Pure,
-but for the clock of `Log`. Imports nothing of the project.
+"""Measure the time in which a worker communicated and in which its training thread waited, as intervals.
+Pure, except for the clock of `Log`. Imports nothing of the project.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Interval = tuple[int, int]
 
 
 def union(intervals: Sequence[Interval]) -> list[Interval]:
-    """Return the time that any of them covers, as intervals in order that do not touch."""
+    """Return the union of intervals: ordered intervals that do not touch."""
     merged: list[Interval] = []
     for begin, end in sorted(intervals):
         if merged and begin <= merged[-1][1]:
@@ -25,12 +25,12 @@ def union(intervals: Sequence[Interval]) -> list[Interval]:
 
 
 def length(intervals: Sequence[Interval]) -> int:
-    """Return how long any of them lasts, in nanoseconds."""
+    """Return the length of the union of intervals, in nanoseconds."""
     return sum(end - begin for begin, end in union(intervals))
 
 
 def common(these: Sequence[Interval], those: Sequence[Interval]) -> list[Interval]:
-    """Return the time that both cover."""
+    """Return the intersection of two unions of intervals."""
     shared = []
     for begin, end in union(these):
         for first, last in union(those):
@@ -40,12 +40,12 @@ def common(these: Sequence[Interval], those: Sequence[Interval]) -> list[Interva
 
 
 def within(intervals: Sequence[Interval], begin: int, end: int) -> int:
-    """Return how much of the time between two moments they cover, in nanoseconds."""
+    """Return how many nanoseconds between `begin` and `end` the intervals cover."""
     return length(common(intervals, [(begin, end)]))
 
 
 class Log:
-    """Intervals as they end, from any thread."""
+    """Collects intervals when they end, from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -53,25 +53,27 @@ class Log:
         self._waiting: list[Interval] = []
 
     def communicated(self, begin_ns: int) -> None:
-        """A transfer that was asked for at `begin_ns` has just ended."""
+        """Add a transfer that was requested at `begin_ns` and has just ended."""
         with self._lock:
             self._communicating.append((begin_ns, time.monotonic_ns()))
 
     def waited(self, begin_ns: int) -> None:
-        """The training thread has waited for transfers since `begin_ns`."""
+        """Add a wait of the training thread for transfers, from `begin_ns` until now."""
         with self._lock:
             self._waiting.append((begin_ns, time.monotonic_ns()))
 
     @contextlib.contextmanager
     def blocking(self) -> Iterator[None]:
-        """A transfer that the training thread waits for from its beginning to its end."""
+        """Add a block as both a transfer and a wait: the training thread waits for the transfer from its
+        start to its end.
+        """
         begin_ns = time.monotonic_ns()
         yield
         self.communicated(begin_ns)
         self.waited(begin_ns)
 
     def taken(self) -> tuple[list[Interval], list[Interval]]:
-        """Return what communicated and what waited since the last call."""
+        """Return the transfers and the waits since the last call."""
         with self._lock:
             taken = self._communicating, self._waiting
             self._communicating, self._waiting = [], []
@@ -81,8 +83,10 @@ class Log:
 def phases(
     communicating: Sequence[Interval], waiting: Sequence[Interval], marks: Sequence[int]
 ) -> dict[str, float]:
-    """Return an iteration's seconds by phase: `marks` are the moments at which forward, backward and step
-    began, and the step ended. What is serialised is communication during which the training thread waited.
+    """Return an iteration's seconds by phase. `marks` are the times, in nanoseconds, at which forward,
+    backward and step began, and the step ended.
+
+    `serialised_s` is the time of communication during which the training thread waited.
     """
     names = ("forward", "backward", "step")
     seconds: dict[str, float] = {}

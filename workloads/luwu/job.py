@@ -1,6 +1,6 @@
-"""A worker's way to the optimizer node of its job, where the testbed runs one.
+"""Connect a worker to the optimizer node of its job, where the testbed runs one.
 
-Imports torch, and of the project the job's environment and the node's parts.
+Imports torch and, from the project, the job's environment and the node's parts.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from workloads.luwu.sockets import end_of, udp_at
 from workloads.luwu.worker import Distant, Opening
 
 NICS: Final = ("process", "host")
-_CONNECT_S = 60.0  # the node's process starts beside the workers', and imports torch
+_CONNECT_S = 60.0  # the node's process starts together with the workers', and imports torch
 
 
 def connector(nic: str, detect_ms: float | None) -> Callable[[Opening], Distant] | None:
-    """Return what connects to the job's optimizer node; None for a process whose job has none, or that is in
-    no job. `nic` is one of NICS.
+    """Return a function that connects to the job's optimizer node; None for a process outside a job, or of a
+    job without a node.
+
+    `nic` is one of NICS; raises LuwuError for another.
     """
     if nic not in NICS:
         raise LuwuError(f"nic {nic!r}: accepted are {' and '.join(NICS)}")
@@ -48,7 +50,7 @@ def _connect(job: JobEnv, host: bool, detect_ms: float | None, opening: Opening)
     (way,) = job.endpoint.trees
     node = f"the optimizer node on {job.board.service_host}"
     with contextlib.ExitStack() as stack:
-        # a socket of this address gets what XDP hands on: results of the job have no other receiver here
+        # a socket bound to this address receives what XDP passes on: the job's results have no other receiver
         udp = stack.enter_context(udp_at(_own_ip(job.ps), job.endpoint.port))
         detect_us = None if detect_ms is None else round(1000 * detect_ms)
         tree = end_of(job.endpoint, udp, way.address, job.rank, way.slot_base, detect_us)
@@ -62,14 +64,14 @@ def _connect(job: JobEnv, host: bool, detect_ms: float | None, opening: Opening)
         node,
         host,
         job.board.add_summed,
-        functools.partial(_leave_facts, job, opening.seen),
+        functools.partial(_write_statistics, job, opening.seen),
     )
-    atexit.register(distant.close)  # the node serves until all have closed
+    atexit.register(distant.close)  # the node serves until all workers have closed
     return distant
 
 
-def _leave_facts(job: JobEnv, seen: Seen | None, facts: Facts) -> None:
-    """Leave what the NIC did, and what the script asked for, for the job's result."""
+def _write_statistics(job: JobEnv, seen: Seen | None, facts: Facts) -> None:
+    """Write the NIC's counters and the script's timeline as this worker's statistics."""
     timeline = {} if seen is None else {"timeline": seen.summary()}
     try:
         job.write_stats({"rank": job.rank, "nic": asdict(facts), **timeline})
@@ -78,14 +80,16 @@ def _leave_facts(job: JobEnv, seen: Seen | None, facts: Facts) -> None:
 
 
 def _own_ip(node: tuple[str, int]) -> str:
-    """Return this host's address on the way to the node."""
+    """Return this host's address on the route to the node."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(node)
         return str(probe.getsockname()[0])
 
 
 def _connected(job: JobEnv, node: str) -> socket.socket:
-    """Wait until the node listens. Raises LuwuError where it does not, or has ended."""
+    """Connect to the node, retrying for _CONNECT_S until it listens. Raises LuwuError where it does not, or a
+    process of the job has ended.
+    """
     assert job.ps
     end = time.monotonic() + _CONNECT_S
     while True:

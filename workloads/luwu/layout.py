@@ -1,5 +1,5 @@
-"""A model as the disks see it: tensors in layers, where each lies in its layer's buffers, and which part of a
-layer is whose disk's.
+"""Lay a model out on disks: tensors in layers, the position of each tensor in its layer's buffers, and the
+part of each layer that each disk stores.
 
 Pure: imports nothing of the project but its errors.
 """
@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 from workloads.luwu.errors import LuwuError
 
-PAGE = 4096  # bytes: what direct I/O is aligned to
+PAGE = 4096  # bytes: the alignment of direct I/O
 PARAMETER_BYTES = 2  # bfloat16
-DTYPES = ("bfloat16", "float16")  # of parameters; each has PARAMETER_BYTES
+DTYPES = ("bfloat16", "float16")  # formats of parameters; each has PARAMETER_BYTES
 STATE_BYTES = 12  # master weight, first and second moment, in binary32
 GRADIENT_BYTES = 4
-_TENSOR_ELEMENTS = 64  # a tensor begins at a multiple: a cache line in either format
+_TENSOR_ELEMENTS = 64  # a tensor begins at a multiple: whole cache lines in either format
 _LAYER_ELEMENTS = PAGE // PARAMETER_BYTES
 
 
@@ -34,8 +34,10 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The tensors that are pulled, pushed and updated at once. `starts` are their first elements; `elements`
-    is the number with padding, in whole pages of either format; `used` without the padding at the end.
+    """Tensors that are pulled, pushed and updated together.
+
+    `starts` are the tensors' first elements in the layer's buffer. `elements` is the length of the buffer
+    with padding, in whole pages of either format; `used` is the length without the padding at its end.
     """
 
     name: str
@@ -72,7 +74,7 @@ Description = tuple[tuple[str, tuple[tuple[str, tuple[int, ...]], ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class Stripe:
-    """The part [start, end) of a layer's buffer that lies at `offset` of a disk's file."""
+    """The part [start, end) in bytes of a layer's buffer, stored at `offset` in a disk's file."""
 
     disk: int
     start: int
@@ -81,8 +83,10 @@ class Stripe:
 
 
 class Model:
-    """Layers in the order of the forward pass, and torch's name of the parameters' format. Raises LuwuError
-    for a layer without tensors, a name that is there twice, and another format.
+    """Layers in the order of the forward pass, and torch's name of the parameters' format.
+
+    Raises LuwuError for a layer or model without tensors, a tensor without elements, a name that occurs
+    twice, and a format that is not in DTYPES.
     """
 
     def __init__(self, layers: Sequence[Layer], dtype: str = "bfloat16") -> None:
@@ -106,15 +110,17 @@ class Model:
         return sum(tensor.numel for layer in self.layers for tensor in layer.tensors)
 
     def description(self) -> Description:
-        """Return the names of the layers, and those of their tensors with the shapes."""
+        """Return the layers' names, with their tensors' names and shapes."""
         return tuple(
             (layer.name, tuple((tensor.name, tensor.shape) for tensor in layer.tensors))
             for layer in self.layers
         )
 
     def stripes(self, layer: int, element_bytes: int, disks: int) -> list[Stripe]:
-        """A layer's buffer over the disks. Every disk has room for an equal stripe of each layer; the last
-        ones of a small layer may be empty, and are left out.
+        """Divide a layer's buffer over the disks.
+
+        Every disk has room for an equal stripe of each layer. A small layer may not reach the last disks;
+        these have no stripe of it.
         """
         pages = self.layers[layer].elements * element_bytes // PAGE
         height = -(-pages // disks)
@@ -125,7 +131,7 @@ class Model:
         ]
 
     def file_bytes(self, element_bytes: int, disks: int) -> int:
-        """Return the length of a disk's file."""
+        """Return the length of each disk's file."""
         return PAGE * sum(-(-(each.elements * element_bytes // PAGE) // disks) for each in self.layers)
 
 

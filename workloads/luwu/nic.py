@@ -1,7 +1,8 @@
-"""An end of an owned tree beside the process whose requests it carries out: the paper's WorkerNIC and AggNIC.
+"""Run an end of an owned tree next to the process that submits requests to it: the paper's WorkerNIC and
+AggNIC.
 
 Owns the memory that both share, and the end's process or thread. Imports the contract and nothing of torch.
-`python -m workloads.luwu.nic` is that process, started by `Nic` alone.
+`python -m workloads.luwu.nic` is the end's process, which only `Nic` starts.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from workloads.luwu.contract import (
 )
 from workloads.luwu.errors import LuwuError
 
-_PACKAGES = Path(__file__).parents[2]  # where the packages `workloads` and `testbed` lie
+_PACKAGES = Path(__file__).parents[2]  # the folder of the packages `workloads` and `testbed`
 _LIBRARY = Path(__file__).parents[1] / f"_endpoint{EXTENSION_SUFFIXES[0]}"
-_LOOK_NS = 200_000_000  # how often who waits looks whether the end still lives
+_LOOK_NS = 200_000_000  # how often a waiting thread checks that the end still runs
 _STOP_S = 60.0
 _PAGE = mmap.PAGESIZE
 _KINDS: dict[Kind, Any] = {
@@ -76,7 +77,7 @@ class _Request(ctypes.Structure):
 
 
 class _Head(ctypes.Structure):
-    """The head of the memory, as ends.h lays it out."""
+    """The head of the memory, laid out as in ends.h."""
 
     _fields_ = (
         ("memory", _Memory),
@@ -87,8 +88,11 @@ class _Head(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """An end's part in its job's owned tree. Times are of docs/luwu-network.md; `worker` is an owner's
-    too, and then means nothing.
+    """The settings of an end of its job's owned tree. docs/luwu-network.md explains the times. An owner's
+    `worker` has no meaning.
+
+    Raises LuwuError for numbers that are too small, a depth beyond an owner's slots, and times that
+    contradict each other.
     """
 
     role: Role
@@ -98,7 +102,7 @@ class Tree:
     workers: int
     lanes: int
     slots: int
-    address: str  # of a worker's place, or of the tree's group
+    address: str  # of a worker's place or, for the owner, of the tree's group
     port: int
     tree: int = 0
     slot_base: int = 0
@@ -120,7 +124,9 @@ class Tree:
 
 
 def library() -> ctypes.CDLL:
-    """Return the compiled end. Raises LuwuError where it was not compiled, or from other sources."""
+    """Load the compiled end. Raises LuwuError where it is missing, does not load, or was compiled from other
+    sources.
+    """
     if why := native.ENDPOINT.why_stale(_LIBRARY):
         raise LuwuError(why)
     try:
@@ -152,20 +158,20 @@ def library() -> ctypes.CDLL:
 
 
 def scale_of(exponent: int, workers: int) -> int:
-    """The power of two by which values of at most this biased exponent become integers, W of which have a sum
-    within 2**30.
+    """Return the exponent s of the scale 2**s that makes integers of values with at most this biased
+    exponent, so that the sum of W of them stays within 2**30; at most 126.
     """
     return min(126, 30 - (workers - 1).bit_length() - (exponent - 126))
 
 
 def bound(scale: int, workers: int) -> float:
-    """Largest |sum - exact sum|, before it is rounded to binary32."""
+    """Return the largest |sum - exact sum|, before the sum is rounded to binary32."""
     return workers * 2.0 ** (-scale - 1)
 
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """A request of a stream. `wait` once; then its place is another's."""
+    """A request of a stream. Call `wait` once; afterwards its entry is reused."""
 
     nic: Nic
     direction: Direction
@@ -174,28 +180,28 @@ class Request:
 
     @property
     def is_done(self) -> bool:
-        """Look at the word of completion. Nobody may have been asked for REQUESTS requests more since."""
+        """Return whether the request is done. Valid until REQUESTS more requests were submitted."""
         return self.nic.peek(self) >= State.DONE
 
     def measured(self) -> int:
-        """Wait for the largest exponent of the values."""
+        """Wait until the values are measured, and return their largest exponent."""
         self.nic.wait(self, State.MEASURED)
         return self.nic.exponent(self)
 
     def scale(self, scale: int) -> None:
-        """Let it go on with this scale."""
+        """Set the scale of measured values, so that they are sent."""
         self.nic.set_scale(self, scale)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Return when the buffer is the caller's again. Raises LuwuError in one line, TimeoutError after
-        `timeout` seconds.
+        """Wait until the buffer is the caller's again. Raises LuwuError if the request fails, TimeoutError
+        after `timeout` seconds.
         """
         self.nic.wait(self, State.DONE, timeout)
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The numbers of what an end did; the members are described in workloads/luwu/contract.py."""
+    """An end's counters; workloads/luwu/contract.py describes them."""
 
     given: Mapping[str, int]
     gotten: Mapping[str, int]
@@ -206,10 +212,10 @@ class Facts:
 
 
 class Nic:
-    """An end that carries out requests on buffers of `room_bytes`, which `memory` has. A context manager.
+    """An end that carries out requests on buffers in `memory`, of `room_bytes` bytes. A context manager.
 
-    `host`: as a thread of this process; otherwise as a process of its own. `udp` is bound, and the end's from
-    now on. `why` says in a line why nothing more will come, where somebody knows.
+    With `host` the end is a thread of this process, else a process of its own. `udp` is bound; the end owns
+    it from now on. `why` returns a line that says why nothing more will arrive, or None.
     """
 
     def __init__(
@@ -263,7 +269,7 @@ class Nic:
             self._stack = stack.pop_all()
 
     def close(self) -> None:
-        """End it. Requests under way are never done."""
+        """Stop the end. Requests under way are never done."""
         self._stack.close()
 
     def __enter__(self) -> Self:
@@ -276,27 +282,27 @@ class Nic:
 
     @property
     def pid(self) -> int | None:
-        """The process of the end, if it has one of its own."""
+        """Return the id of the end's process, None where it is a thread."""
         return None if self._process is None else self._process.pid
 
     def give(self, what: str, offset: int, size: int) -> Request:
-        """Send bytes that lie at `offset` of `memory`."""
+        """Send the bytes at `offset` of `memory`."""
         return self._submit(Direction.GIVEN, State.READY, Format.BYTES, what, offset, size, 0, 0.0)
 
     def give_numbers(self, what: str, offset: int, count: int, format: Format = Format.BINARY32) -> Request:
-        """Send numbers, when they are `measured` and have a `scale`."""
+        """Send the numbers at `offset` of `memory`, once they are `measured` and have a `scale`."""
         return self._submit(Direction.GIVEN, State.SUBMITTED, format, what, offset, count, 0, 0.0)
 
     def get(self, what: str, offset: int, size: int) -> Request:
-        """Have bytes written at `offset` of `memory`."""
+        """Receive bytes at `offset` of `memory`."""
         return self._submit(Direction.GOTTEN, State.READY, Format.BYTES, what, offset, size, 0, 0.0)
 
     def get_numbers(self, what: str, offset: int, count: int, factor: float) -> Request:
-        """Have sums written, in binary32; `factor` times the integers."""
+        """Receive sums in binary32 at `offset` of `memory`: the integers, multiplied by `factor`."""
         return self._submit(Direction.GOTTEN, State.READY, Format.BINARY32, what, offset, count, 0, factor)
 
     def forget(self, offset: int, size: int) -> None:
-        """Give whole pages of `memory` back to the system: they are zeros until somebody writes there."""
+        """Free whole pages of `memory`: they are zeros until written again."""
         self._mapped.madvise(mmap.MADV_REMOVE, self.offset + offset, size)
 
     def peek(self, request: Request) -> int:
@@ -324,7 +330,7 @@ class Nic:
 
     @property
     def facts(self) -> Facts:
-        """Return what it did so far."""
+        """Return the end's counters so far."""
         given, gotten = (
             {name: int(getattr(stream, name)) for name, _ in _Stream._fields_}
             for stream in self._head.streams
@@ -374,7 +380,9 @@ class Nic:
         return int(self._library.ends_wait(self._at, request.direction, request.number, least, limit_ns))
 
     def _check(self) -> None:
-        """Raises LuwuError where waiting has no end."""
+        """Raise LuwuError if nothing more will arrive: a send failed, the process ended, or `why` has a
+        reason.
+        """
         if error := int(self._head.memory.error):
             raise LuwuError(f"the NIC sends: {os.strerror(error)}: nothing more is sent or received")
         if self._process is not None and (code := self._process.poll()) is not None:
@@ -429,17 +437,17 @@ def _not_open() -> LuwuError:
 
 
 def _end_with_parent() -> None:
-    """End when the process that it serves has ended, which never writes."""
+    """End this process when the parent, which never writes, closes the pipe."""
     os.read(0, 1)
     os._exit(0)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """A NIC's process: its settings."""
+    """Run an end in this process, with the settings in the argument. Return the exit code."""
     (settled,) = argv or sys.argv[1:]
     compiled = library()
     threading.Thread(target=_end_with_parent, name="luwu parent", daemon=True).start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's is for the process that it serves
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's SIGINT is for the parent
     end = compiled.ends_open(ctypes.byref(_Settings(**json.loads(settled))))
     if not end:
         print(f"luwu nic: {_not_open()}", file=sys.stderr)

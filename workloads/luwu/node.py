@@ -1,6 +1,7 @@
-"""The optimizer node: a model's layers through the steps of an iteration, each step a queue of its own.
+"""The optimizer node: passes a model's layers through the steps of an iteration, each step a queue with its
+own thread.
 
-Owns those queues' threads and the buffers' pool. Knows the network as a source and a sink only.
+Owns those threads and the pool of buffers. Uses the network only as a source and a sink.
 """
 
 from __future__ import annotations
@@ -28,13 +29,16 @@ from workloads.luwu.rule import Norm, Rule, RuleSettings, check_finite, views
 from workloads.luwu.spans import Span
 from workloads.luwu.store import GRADIENTS, PARAMETERS, STATES, Store
 
-FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"  # phases; the last where gradients are clipped
-_PARTS = 3  # of states
+FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"  # phases; UPDATE only with clipping
+_PARTS = 3  # of states: master weights, first and second moments
 
 
 class Network(Protocol):
-    """The network as the node sees it. A future is done when the buffer may be written (push), or read
-    (pull); its exception ends the iteration. Requests come in the order of the layers, several at once.
+    """The network as the node uses it.
+
+    `push` sends parameters, `pull` receives gradients. A future completes when the buffer may be overwritten
+    (push) or read (pull); its exception ends the iteration. The node makes requests in the order of the
+    layers, several at a time.
     """
 
     def push(self, iteration: int, phase: str, layer: int, parameters: memoryview) -> Future[None]: ...
@@ -44,7 +48,7 @@ class Network(Protocol):
 
 @dataclass(slots=True)
 class _Task:
-    """A layer in a phase, with all its buffers and what it waits for."""
+    """A layer in a phase, with its buffers and the futures that it waits for."""
 
     phase: str
     layer: int
@@ -55,8 +59,9 @@ class _Task:
 
 
 class Node:
-    """A context manager; `iterate` as often as there are iterations. After an error it is done: resume the
-    store. `memory_bytes` bounds the buffers.
+    """An optimizer node; call `iterate` for each iteration. A context manager.
+
+    `memory_bytes` bounds the buffers. After an error the node is useless: resume the store.
     """
 
     def __init__(
@@ -91,12 +96,14 @@ class Node:
 
     @property
     def iteration(self) -> int:
-        """The last that is whole on the disks."""
+        """Return the last complete iteration on the disks."""
         return self._store.iteration
 
     def iterate(self) -> int:
-        """Carry out an iteration and commit it. Return its number. Raises LuwuError, or what the network's
-        futures raise; then the iteration before is whole, or this one is: resuming the store says which.
+        """Carry out an iteration, commit it, and return its number.
+
+        Raises LuwuError, or the error of a network's future. Either the previous iteration or this one is the
+        last complete one then: resuming the store finds out.
         """
         if self._failure is not None:
             raise LuwuError("this node has failed; resume its store") from self._failure
@@ -130,8 +137,8 @@ class Node:
     # ------------------------------------------------------------ steps
 
     def _admit(self, order: Sequence[tuple[str, int]]) -> None:
-        """Step 1: give each layer its buffers and read its parameters. Returns when all layers have been
-        through all steps.
+        """Run step 1 for each layer: wait for buffers and read its parameters. Return when all layers have
+        passed all steps.
         """
         for phase, number in order:
             layer = self._store.model.layers[number]
@@ -155,7 +162,9 @@ class Node:
                 raise self._failure
 
     def _push(self, task: _Task) -> None:
-        """Step 2, and what begins with it in the backward pass: to accept gradients and to read states."""
+        """Run step 2: send the parameters. In the backward pass also start to accept gradients and to read
+        states.
+        """
         layer = self._store.model.layers[task.layer]
         await_all(task.read)
         iteration = self._store.iteration + 1
@@ -174,7 +183,7 @@ class Node:
         self._steps["update"].put(task)
 
     def _update(self, task: _Task) -> None:
-        """Steps 3 to 5: when gradients and states are there, update and write."""
+        """Run steps 3 to 5: wait for gradients and states, update, and write."""
         layer = self._store.model.layers[task.layer]
         await_all(task.accepted)
         gradients = views(layer, memoryview(task.buffers[GRADIENTS]), torch.float32)
@@ -203,7 +212,7 @@ class Node:
         try:
             with self._span("commit", "commit", -1, iteration):
                 self._store.commit(settings)
-        except BaseException:  # the user's optimizer and schedule may be used again
+        except BaseException:  # restore the user's optimizer and schedule
             self._rule.restore(unpacked(self._settings))
             raise
         self._settings = settings
@@ -214,7 +223,7 @@ class Node:
         return self._move(self._store.read, task, kind)
 
     def _write(self, task: _Task, kinds: Sequence[str], also: Sequence[Future[None]]) -> None:
-        """Write these buffers; the task ends with that, and with what else it waits for."""
+        """Write these buffers; release the task when they and the futures in `also` are done."""
         futures = [future for kind in kinds for future in self._move(self._store.write, task, kind)]
         when_all([*futures, *also], lambda: self._release(task, [*futures, *also]))
 
@@ -233,7 +242,7 @@ class Node:
                 self._fail(problem)
                 return
         buffers = list(task.buffers.values())
-        # futures keep their callbacks, and so the task: what it holds must go now, not with the collector
+        # futures keep callbacks, and so the task, alive: drop its references now, not at garbage collection
         task.buffers, task.read, task.pushed, task.accepted = {}, [], [], []
         self.pool.give(buffers)
         with self._changed:
@@ -241,7 +250,9 @@ class Node:
             self._changed.notify_all()
 
     def _watch(self, asked: Future[None], place: str, task: _Task, start_ns: int, size: int) -> Future[None]:
-        """Return a future that is done when this one is, or when the iteration has failed."""
+        """Record a request's span. Return a future that completes when `asked` does, or fails when the
+        iteration fails.
+        """
         own: Future[None] = Future()
         iteration = self._store.iteration + 1
 
@@ -264,7 +275,7 @@ class Node:
         return own
 
     def _fail(self, problem: BaseException) -> None:
-        """Nothing waits from now on."""
+        """Record the first failure, and fail or wake everything that waits."""
         with self._changed:
             if self._failure is None:
                 self._failure = problem
@@ -284,11 +295,11 @@ class Node:
 
 
 class Cancelled(LuwuError):
-    """The network gave a request up."""
+    """The network cancelled a request."""
 
 
 class _Step:
-    """A queue of tasks and the thread that takes them through a step."""
+    """A queue of tasks, and the thread that runs a step for each."""
 
     def __init__(
         self, name: str, function: Callable[[_Task], None], fail: Callable[[BaseException], None]
@@ -319,7 +330,7 @@ class _Step:
 
 
 def _sizes(layer: Layer, phase: str, clipped: bool) -> dict[str, int]:
-    """The buffers that a layer needs in a phase."""
+    """Return the sizes of the buffers that a layer needs in a phase."""
     sizes = {PARAMETERS: layer.parameters_bytes}
     if phase != FORWARD:
         sizes[GRADIENTS] = layer.gradients_bytes
@@ -329,14 +340,16 @@ def _sizes(layer: Layer, phase: str, clipped: bool) -> dict[str, int]:
 
 
 def await_all(futures: Sequence[Future[None]]) -> None:
-    """Return when all have ended: until then they may use what they were given. Raises the first error."""
+    """Wait until all futures have ended, since they may use their buffers until then. Raises the first
+    error.
+    """
     wait(futures)
     for future in futures:
         future.result()
 
 
 def when_all(futures: Sequence[Future[None]], function: Callable[[], None]) -> None:
-    """Call it, in the thread of the last of them, when all are done."""
+    """Call a function when all futures have ended, on the thread of the last one."""
     left = len(futures)
     lock = threading.Lock()
 
@@ -353,14 +366,14 @@ def when_all(futures: Sequence[Future[None]], function: Callable[[], None]) -> N
 
 
 def packed(rule: Rule) -> bytes:
-    """Return what a commit holds of a rule."""
+    """Serialise a rule's settings for a commit."""
     content, settings = io.BytesIO(), rule.settings()
     torch.save({each.name: getattr(settings, each.name) for each in fields(settings)}, content)
     return content.getvalue()
 
 
 def unpacked(settings: bytes) -> RuleSettings:
-    """Return what `Rule.restore` takes. Raises StoreError."""
+    """Parse the settings of a commit, for `Rule.restore`. Raises StoreError."""
     try:
         value = torch.load(io.BytesIO(settings), weights_only=True)
     except (RuntimeError, pickle.UnpicklingError) as problem:

@@ -1,6 +1,8 @@
-"""The optimizer node's end: a store, whose updates the workers call for, and the owner's end of their tree.
+"""The optimizer node's side of a job: a store, which the workers' calls update, and the owner's end of their
+tree.
 
-Carries out the n-th call when all workers have made it. Imports torch, and of the project the node's parts.
+Carries out the n-th call when all workers have made it. Imports torch and, from the project, the node's
+parts.
 """
 
 from __future__ import annotations
@@ -48,24 +50,24 @@ from workloads.luwu.nic import Nic, Request, Tree, scale_of
 from workloads.luwu.node import BACKWARD, FORWARD
 from workloads.luwu.rule import RULES, Rule, first_states, placeholders
 from workloads.luwu.spans import Span
-from workloads.luwu.standing import Now, Teller
+from workloads.luwu.standing import Now, StatusWriter
 from workloads.luwu.store import Store
 from workloads.luwu.transport import Local, say
 
 M = TypeVar("M", NodeCall, Exponent)
 _SLOTS = 2  # layers under way in a stream
-_LAYERS = 2  # that have buffers for their update
-_NO_NUMBER = 255  # exponent of NaN and infinity
+_LAYERS = 2  # layers that have buffers for their update
+_NO_NUMBER = 255  # the exponent of NaN and infinity
 _LOOK_S = 0.5
 _ALIKE = (
     *("model", "dtype", "rule", "names", "groups", "resume", "start", "moments"),
     *("folders", "rates", "update"),
-)  # of all workers' greetings
+)  # fields that must be equal in all workers' greetings
 
 
 @dataclass(slots=True)
 class _Worker:
-    """A worker's connection, its greeting, and the calls of it that were not carried out."""
+    """A worker's connection, its greeting, and the messages from it that were not handled yet."""
 
     connection: Connection
     greeting: Greeting
@@ -74,7 +76,7 @@ class _Worker:
 
 
 class Owner:
-    """`serve` the workers of a job until they have closed. `names` are theirs, for messages."""
+    """Serves the workers of a job until they have closed. `names` are the workers' names in messages."""
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class Owner:
         host: bool = False,
         slate_fd: int = -1,
     ) -> None:
-        """`slate_fd` is where it says how far it is, for who asks the testbed; -1: nowhere."""
+        """`slate_fd` is the descriptor of the slate to which the node's status is written; -1: none."""
         self._slate_fd = slate_fd
         self._tree, self._udp, self._listener = tree, udp, listener
         self._names, self._host = names, host
@@ -96,7 +98,7 @@ class Owner:
         self._threads: list[threading.Thread] = []
 
     def serve(self) -> None:
-        """Return when all workers have closed. Raises LuwuError, which they hear, too."""
+        """Serve until all workers have closed. Raises LuwuError, after reporting it to the workers."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._listener)
             stack.callback(self._udp.close)
@@ -108,7 +110,7 @@ class Owner:
                     local = Local(store, rule, self._workers[0].greeting.update, _LAYERS)
                     undo.pop_all()
             except LuwuError as problem:
-                self._tell(NodeFailure(str(problem)))
+                self._send_to_all(NodeFailure(str(problem)))
                 raise
             stack.callback(local.close)
             sizes = [
@@ -118,10 +120,10 @@ class Owner:
             room = starts[1] + _SLOTS * -(-sizes[1] // 4096) * 4096
             nic = stack.enter_context(Nic(self._tree, self._udp, room, self._host, lambda: self._reason))
             steps = [-(-size // 4096) * 4096 for size in sizes]
-            self._tell(Opened(store.iteration, rule.groups(), store.notice))
+            self._send_to_all(Opened(store.iteration, rule.groups(), store.notice))
             for number, worker in enumerate(self._workers):
                 thread = threading.Thread(
-                    target=self._hear, args=(number, worker), name=f"luwu worker {number}", daemon=True
+                    target=self._receive, args=(number, worker), name=f"luwu worker {number}", daemon=True
                 )
                 self._threads.append(thread)
                 thread.start()
@@ -142,7 +144,7 @@ class Owner:
                 )
             )
             try:
-                with Teller(self._slate_fd, carrier.now):
+                with StatusWriter(self._slate_fd, carrier.now):
                     carrier.carry_out()
             except LuwuError as problem:
                 reason = self._reason or str(problem)
@@ -155,35 +157,39 @@ class Owner:
                 for thread in self._threads:
                     thread.join()
 
-    # ------------------------------------------------------------ for what carries out
+    # ------------------------------------------------------------ for _Carrier
 
     def next_calls(self) -> list[NodeCall]:
-        """Return the next call of each worker. Raises LuwuError."""
+        """Wait for the next call of each worker, and return them. Raises LuwuError when no more will come."""
         return [self._next(worker.calls) for worker in self._workers]
 
     def next_exponents(self) -> list[int]:
-        """Return what each worker measured next."""
+        """Wait for the next exponent of each worker, and return them."""
         return [self._next(worker.exponents).exponent for worker in self._workers]
 
     def name(self, worker: int) -> str:
         return f"worker {worker} ({self._names[worker]})"
 
     def fail(self, reason: str) -> None:
-        """Let all hear it once."""
+        """Report the node's end to all workers. The first reason is also that of everything that fails
+        later.
+        """
         if self._reason is None:
             self._reason = reason
-        self._tell(NodeFailure(reason))
+        self._send_to_all(NodeFailure(reason))
 
     def refused(self, problem: str | None) -> None:
-        """Note what the last call was refused with: workers that end then end because of it."""
+        """Record why the last call was refused (None: it was not). If a worker leaves then, this is reported
+        as the cause.
+        """
         self._refusal = problem
 
     def answer(self, reply: Reply) -> None:
-        """Give all workers the answer to a call."""
-        self._tell(reply)
+        """Send a reply to all workers."""
+        self._send_to_all(reply)
 
     def answer_first(self, number: int, content: memoryview) -> None:
-        """Give content to the first worker, and say to the others that there is none."""
+        """Send content to the first worker, and a reply without content to the others."""
         for worker in self._workers:
             first = worker is self._workers[0]
             with contextlib.suppress(GoneError):
@@ -200,7 +206,7 @@ class Owner:
                     raise LuwuError(self._reason) from None
 
     def _meet(self, stack: contextlib.ExitStack) -> None:
-        """Wait until all workers have come and greeted."""
+        """Wait until all workers have connected and greeted."""
         met: dict[int, _Worker] = {}
         while len(met) < self._tree.workers:
             end, address = self._listener.accept()
@@ -216,7 +222,9 @@ class Owner:
         self._workers = [met[number] for number in range(self._tree.workers)]
 
     def _opened(self) -> tuple[Model, Rule, Store]:
-        """The model that all workers have, and its store. Raises LuwuError."""
+        """Open or create the store of the model that all workers have. Raises LuwuError where the workers'
+        greetings differ.
+        """
         first = self._workers[0].greeting
         for number, worker in enumerate(self._workers):
             for name in _ALIKE:
@@ -250,19 +258,19 @@ class Owner:
         return self._value(1, name), self._value(2, name)
 
     def _value(self, part: int, name: str) -> torch.Tensor:
-        """A first value of a tensor, or of a moment (1 and 2), from the first worker."""
+        """Ask the first worker for a first value of a tensor: its weights (part 0) or a moment (1 and 2)."""
         connection = self._workers[0].connection
         connection.send(ValueQuestion(name, part))
         value, content = connection.expect(FirstValue)
         flat = torch.frombuffer(bytearray(content), dtype=getattr(torch, value.dtype))
         return flat.view(value.shape)
 
-    def _tell(self, message: Message) -> None:
+    def _send_to_all(self, message: Message) -> None:
         for worker in self._workers:
             with contextlib.suppress(GoneError):
                 worker.connection.send(message)
 
-    def _hear(self, number: int, worker: _Worker) -> None:
+    def _receive(self, number: int, worker: _Worker) -> None:
         closed = False
         try:
             while True:
@@ -281,7 +289,9 @@ class Owner:
 
 
 class _Carrier:
-    """Carries the calls out, in their order: what the tree brings and takes goes on beside the next ones."""
+    """Carries out the calls in their order. Transfers of parameters and gradients go on while the next calls
+    begin.
+    """
 
     def __init__(
         self,
@@ -294,12 +304,12 @@ class _Carrier:
         slots: list[list[int]],
     ) -> None:
         self._store, self._call, self._layer = store, "", -1
-        self._forward: set[int] = set()  # layers that were pulled in this iteration
+        self._forward: set[int] = set()  # layers pulled in this iteration
         self._watches = {name: _Watch(store, name) for name in ("push", "accept gradients")}
         self._owner, self._model, self._rule, self._local, self._nic = owner, model, rule, local, nic
         self._names = [layer.name for layer in model.layers]
         self._parameters, self._gradients = slots
-        self._pulls: list[Future[None]] = []  # under way, the oldest first; each has the slot of its turn
+        self._pulls: list[Future[None]] = []  # under way, oldest first; they use the slots in turn
         self._pushes: list[Future[None]] = []
         self._pulled = self._pushed = 0
 
@@ -308,7 +318,7 @@ class _Carrier:
             each.close()
 
     def now(self) -> Now:
-        """Return how far it is; called from another thread."""
+        """Return the node's present state; another thread calls this."""
         facts = self._nic.facts
         return Now(
             iteration=self._store.iteration,
@@ -334,7 +344,7 @@ class _Carrier:
             call = calls[0]
             self._call, self._layer = call.call, -1 if call.layer is None else call.layer
             if call.call == CLOSE:
-                # all wait for nothing more; the last acknowledgement is lost where a NIC ends before its beat
+                # no worker waits any more; a NIC that ends before its beat loses the last acknowledgement
                 return
             if call.call in acts:
                 acts[call.call](call, self._layer)
@@ -389,7 +399,7 @@ class _Carrier:
         whose = [worker for worker, exponent in enumerate(exponents) if exponent >= _NO_NUMBER]
         what = f"gradients of layer {layer.name}"
         refusal = None
-        if whose:  # all send zeros
+        if whose:  # all workers send zeros
             names = ", ".join(self._owner.name(worker) for worker in whose)
             refusal = f"{names}: {what} have NaN or infinity"
         workers = len(exponents)
@@ -402,7 +412,7 @@ class _Carrier:
         self._pushes.append(self._local.push(number, gradients, accepted, refusal))
 
     def _states(self, call: NodeCall, number: int) -> None:
-        """Send states by the connection, as first values come: of all workers one needs them."""
+        """Send a layer's states to the first worker over its connection: only one worker needs them."""
         content = memoryview(bytearray(self._model.layers[number].used * STATE_BYTES))
         self._settle()
         self._local.states(number, content).result()
@@ -431,7 +441,7 @@ class _Carrier:
 
 
 class _Watch:
-    """Waits for the requests of a stream of the node's end, in their order, and leaves their times."""
+    """Waits for a stream's requests in their order, and adds their spans to the store's record."""
 
     def __init__(self, store: Store, place: str) -> None:
         self._store, self._place = store, place
@@ -441,14 +451,14 @@ class _Watch:
         self._thread.start()
 
     def watch(self, request: Request, phase: str, layer: int, size_bytes: int) -> Future[None]:
-        """Return what is done with the request. The buffer is its until then."""
+        """Return a future that completes when the request is done. The request owns its buffer until then."""
         future: Future[None] = Future()
         iteration, now_ns = self._store.iteration + 1, time.monotonic_ns()
         self._asked.put((request, future, Span(self._place, iteration, phase, layer, now_ns, 0, size_bytes)))
         return future
 
     def close(self) -> None:
-        """Requests under way are never done."""
+        """Stop the thread; requests under way fail."""
         self._over.set()
         self._asked.put(None)
         self._thread.join()
@@ -471,7 +481,9 @@ class _Watch:
 
 
 def _shown(greeting: Greeting, name: str) -> object:
-    """Return a field of a greeting as it is shown: settings and rates by name, lists for tuples."""
+    """Return a field of a greeting as messages show it: settings and rates by name, lists instead of
+    tuples.
+    """
     value = getattr(greeting, name)
     return json.loads(value if name == "groups" else json.dumps(value, default=asdict))
 

@@ -1,5 +1,5 @@
-"""Buffers for layers: page-aligned, and no more bytes of them than a bound. Imports nothing of the project
-but errors.
+"""Allocate page-aligned buffers for layers, up to a bound in bytes. Imports nothing of the project but
+errors.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from workloads.luwu.errors import LuwuError
 
 
 class Pool:
-    """Thread-safe. One thread takes; any gives back. Buffers that were given back are kept for the next layer
-    of that size, within the bound; their content is what it was.
+    """A bounded pool of buffers. Thread-safe: one thread takes, any gives back.
+
+    Buffers that were given back are reused for the next request of their size, within the bound; their
+    content is unchanged.
     """
 
     def __init__(self, bound_bytes: int) -> None:
@@ -24,8 +26,8 @@ class Pool:
         self._changed = threading.Condition()
 
     def take(self, sizes: Sequence[int]) -> list[mmap.mmap] | None:
-        """Return a buffer of each size, all at once, when there is room for all; None after `stop`. Raises
-        LuwuError where there never will be.
+        """Wait until there is room for a buffer of each size, and return them all; return None after `stop`.
+        Raises LuwuError where the bound is too small for them.
         """
         total = sum(sizes)
         if total > self._bound_bytes:
@@ -52,7 +54,7 @@ class Pool:
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Nobody waits from now on."""
+        """Stop the pool: every `take` that waits, now or later, returns None."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -64,7 +66,7 @@ class Pool:
         return self._kept[size].pop()
 
     def _drop(self, excess_bytes: int) -> None:
-        """Forget kept buffers; their memory goes with the last view of them."""
+        """Drop unused buffers; their memory is freed with the last view of them."""
         for size, buffers in self._kept.items():
             while buffers and excess_bytes > 0:
                 buffers.pop()
@@ -73,5 +75,5 @@ class Pool:
 
 
 def _new(size: int) -> mmap.mmap:
-    """Private, so that a limit of the process's data counts it."""
+    """Allocate a private mapping, which counts against a limit of the process's data."""
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

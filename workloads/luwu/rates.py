@@ -1,4 +1,4 @@
-"""The declared rates of an emulated disk. Pure: time is an argument. Imports nothing of the project but
+"""Pace an emulated disk by its declared rates. Pure: time is an argument. Imports nothing of the project but
 errors.
 """
 
@@ -10,11 +10,11 @@ from enum import IntEnum
 
 from workloads.luwu.errors import LuwuError
 
-BURST_S = 0.02  # how much idle time a rate makes up for
+BURST_S = 0.02  # idle time that later pieces may make up for
 
 
 class Queue(IntEnum):
-    """The queues of a disk, the most urgent first (section 3.3)."""
+    """A disk's queues, the most urgent first (section 3.3)."""
 
     READ_PARAMETERS = 0
     READ_STATES = 1
@@ -23,7 +23,9 @@ class Queue(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Bytes a second; None is as fast as the disk is. `reads` holds for both reading queues together."""
+    """Declared rates in bytes a second; None means the disk's own speed. `reads` limits both reading queues
+    together.
+    """
 
     read_parameters: float | None = None
     read_states: float | None = None
@@ -38,8 +40,8 @@ class Rates:
 
     @classmethod
     def parsed(cls, text: str) -> Rates:
-        """Return those of `reads=2.2e9,write_states=1e9`: names as above, bytes a second. LuwuError for
-        others.
+        """Parse `reads=2.2e9,write_states=1e9`: the fields' names, bytes a second. Raises LuwuError for
+        another name or value.
         """
         names = [each.name for each in fields(cls)]
         values: dict[str, float] = {}
@@ -58,7 +60,7 @@ class Rates:
         return cls(**values)
 
     def scaled(self, scale: float) -> Rates:
-        """Return them divided by `scale`."""
+        """Return the rates divided by `scale`. Raises LuwuError unless it is above 0."""
         if not 0 < scale < float("inf"):
             raise LuwuError(f"scale {scale:g}: accepted is a number above 0")
         values = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -66,7 +68,7 @@ class Rates:
 
 
 class Pace:
-    """A rate as the time from which the next piece may go."""
+    """One rate, as the time from which the next piece may start."""
 
     def __init__(self, bytes_per_s: float) -> None:
         self._bytes_per_s = bytes_per_s
@@ -77,7 +79,7 @@ class Pace:
 
 
 class Meter:
-    """All paces of a disk."""
+    """The paces of all queues of a disk."""
 
     def __init__(self, rates: Rates) -> None:
         own = (rates.read_parameters, rates.read_states, rates.write_states)
@@ -89,7 +91,7 @@ class Meter:
         self._paces = paces
 
     def free_s(self, queue: Queue) -> float:
-        """The time from which a piece of this queue may go."""
+        """Return the time from which a piece of this queue may start."""
         return max((pace.free_s for pace in self._paces[queue]), default=float("-inf"))
 
     def spend(self, queue: Queue, size_bytes: int, now_s: float) -> None:

@@ -1,4 +1,5 @@
-"""Small files that are whole or as before: written beside, flushed, renamed, and the folder flushed.
+"""Write small files atomically: to a new file that is flushed and renamed over the old one; then the folder
+is flushed.
 
 Imports nothing of the project but errors.
 """
@@ -15,8 +16,10 @@ from workloads.luwu.errors import StoreError
 
 
 def write(folder: Path, name: str, facts: str, blob: bytes = b"") -> None:
-    """Replace a record; `facts` are JSON as json.dumps writes it. OSError where it cannot be; then the one
-    before is still there, or where the folder alone could not be flushed, either.
+    """Replace a record. `facts` are JSON, as json.dumps writes it.
+
+    Raises OSError where the record cannot be replaced: the old one is still there then or, if only the flush
+    of the folder failed, either.
     """
     head = f'{{"facts": {facts}, "blob_bytes": {len(blob)}, "crc32": {_checksum(facts, blob)}}}\n'
     beside = folder / f"{name}.new"
@@ -38,8 +41,8 @@ def write(folder: Path, name: str, facts: str, blob: bytes = b"") -> None:
 
 
 def read(folder: Path, name: str) -> tuple[str, bytes] | None:
-    """Return the facts, as JSON, and the blob; None where there is no such record. StoreError for one that is
-    damaged or cannot be read.
+    """Return a record's facts, as JSON, and its blob; None where there is no record. Raises StoreError for
+    one that is damaged or cannot be read.
     """
     try:
         content = (folder / name).read_bytes()
@@ -64,7 +67,7 @@ def _checksum(facts: str, blob: bytes) -> int:
 
 
 def flush_folder(folder: Path) -> None:
-    """Return when what the folder's names lead to is on the disk."""
+    """Flush a folder's entries to the disk. Raises OSError."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -1,4 +1,4 @@
-"""Renders the contract of the compiled ends of owned trees."""
+"""Render the contract of the compiled ends of owned trees as a C header."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ _SOURCE = "workloads/luwu", "contract"
 
 
 def rendered() -> Mapping[str, str]:
-    """Return the file, by its path in the checkout."""
+    """Return the header's text, by its path in the checkout."""
     header = render_c.header_of("ENDS_CONTRACT_H", *_SOURCE, NUMBERS, RECORDS)
     return {"workloads/native/ends_contract.h": header}

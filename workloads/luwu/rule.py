@@ -1,6 +1,6 @@
-"""The update of a layer by torch's own fused Adam or AdamW, and the optimizer that a user builds for it.
+"""Update a layer by torch's own fused Adam or AdamW, with the settings of the user's optimizer.
 
-Imports torch, and of the project the layout and errors.
+Imports torch and, from the project, the layout and errors.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from workloads.luwu.errors import NotFiniteError, RuleError
 from workloads.luwu.layout import Layer, Model
 
 RULES: dict[str, type[torch.optim.Adam]] = {"Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW}
-SETTINGS = ("lr", "betas", "eps", "weight_decay", "maximize")  # of a group, which its tensors' update takes
+SETTINGS = ("lr", "betas", "eps", "weight_decay", "maximize")  # of a group, used in the update of its tensors
 UNKEPT = ("amsgrad", "capturable", "differentiable")
-_MOST_STEPS = 1 << 24  # torch counts in binary32, which stays there
+_MOST_STEPS = 1 << 24  # torch counts steps in binary32, which cannot count further
 
 Views = Sequence[torch.Tensor]
-Fill = Callable[[Layer, memoryview, memoryview], None]  # as a store takes it
+Fill = Callable[[Layer, memoryview, memoryview], None]  # `store.Fill`
 
 
 def placeholders(model: Model) -> dict[str, torch.nn.Parameter]:
-    """An empty parameter for each tensor, by its name: what an optimizer and its groups are made of."""
+    """Make an empty parameter for each tensor, by name, to build an optimizer and its groups from."""
     return {
         tensor.name: torch.nn.Parameter(torch.empty(0)) for layer in model.layers for tensor in layer.tensors
     }
 
 
 def views(layer: Layer, buffer: memoryview, dtype: torch.dtype, part: int = 0) -> list[torch.Tensor]:
-    """The tensors of a layer in a buffer of that format; of states, `part` 0 is the master weights, 1 and 2
-    are the moments.
+    """Return the tensors of a layer as views of a buffer of that format. Of states, `part` 0 is the master
+    weights, 1 and 2 are the moments.
     """
     flat = torch.frombuffer(buffer, dtype=dtype)
     return [
@@ -45,9 +45,9 @@ def views(layer: Layer, buffer: memoryview, dtype: torch.dtype, part: int = 0) -
 
 
 def check_finite(what: str, layer: Layer, values: Views) -> None:
-    """Raise NotFiniteError, which names the tensor, where one of a layer's has NaN or an infinity."""
+    """Raise NotFiniteError, naming the tensor, if a tensor of a layer has NaN or an infinity."""
     for tensor, value in zip(layer.tensors, values, strict=True):
-        if not all(math.isfinite(end) for end in torch.aminmax(value)):  # NaN where one is; no copy
+        if not all(math.isfinite(end) for end in torch.aminmax(value)):  # NaN if any element is; no copy
             raise NotFiniteError(f"{what} of tensor {tensor.name} have NaN or infinity")
 
 
@@ -56,8 +56,8 @@ def first_states(
     dtype: torch.dtype,
     moments: Callable[[str], tuple[torch.Tensor, torch.Tensor]] | None = None,
 ) -> Fill:
-    """Return what fills a new store: master weights by their names, parameters from them, and moments by name
-    or of zero.
+    """Return a function that fills a new store: master weights from `value`, parameters rounded from them,
+    and moments from `moments` or zero.
     """
 
     def fill(layer: Layer, parameters: memoryview, states: memoryview) -> None:
@@ -86,7 +86,7 @@ def first_states(
 
 @dataclass(frozen=True, slots=True)
 class RuleSettings:
-    """The `state_dict()`s of an optimizer and its scheduler, as torch has them, and the scheduler's class."""
+    """The `state_dict()`s of a torch optimizer and its scheduler, and the scheduler's class."""
 
     optimizer: dict[str, Any]
     schedule: str
@@ -94,8 +94,10 @@ class RuleSettings:
 
 
 class Rule:
-    """A user's optimizer over placeholders, applied to a layer. Its groups are read at each update, so
-    that torch's schedulers change them as always. Raises RuleError.
+    """A user's optimizer, built over placeholders and applied to one layer at a time.
+
+    Its groups are read at each update, so that torch's schedulers change them as usual. Raises RuleError for
+    an optimizer, scheduler or setting that is not supported.
     """
 
     def __init__(
@@ -140,15 +142,17 @@ class Rule:
         seconds: Views,
         gradients: Views,
     ) -> None:
-        """Carry out the step of this number, from 1, in place; parameters are the master weights, rounded.
-        Raises NotFiniteError, before anything changes where gradients are not finite, after it where what
-        they make is not: then nothing of it may be written.
+        """Carry out the step of number `iteration`, from 1, in place; parameters are rounded from the master
+        weights.
+
+        Raises NotFiniteError. If gradients are not finite, nothing has changed then. If the results are not
+        finite, the buffers have changed, and must not be written.
         """
         check_finite("gradients", layer, gradients)
         self._step(layer, iteration, masters, firsts, seconds, gradients)
         for parameter, master in zip(parameters, masters, strict=True):
             parameter.copy_(master)
-        # a master weight that is not finite is none as a parameter
+        # a master weight that is not finite is not finite as a parameter, either
         for what, values in (("parameters", parameters), ("moments", firsts), ("moments", seconds)):
             check_finite(f"updated {what}", layer, values)
 
@@ -173,14 +177,14 @@ class Rule:
             step.step()
 
     def names(self) -> tuple[tuple[str, ...], ...]:
-        """Return the tensors of each group, by name."""
+        """Return the names of each group's tensors."""
         return tuple(
             tuple(name for name, own in self._groups.items() if own == number)
             for number in range(len(self.optimizer.param_groups))
         )
 
     def groups(self) -> str:
-        """Return the settings of the groups, as JSON: torch's own, of which only torch knows the names."""
+        """Return the groups' settings as JSON, with all of torch's own names."""
         return json.dumps(
             [
                 {name: _plain(value) for name, value in group.items() if name != "params"}
@@ -189,7 +193,7 @@ class Rule:
         )
 
     def set_groups(self, groups: str) -> None:
-        """Take what `groups` returned. Raises RuleError where there are others."""
+        """Set the settings that `groups` returned. Raises RuleError for another number of groups."""
         ours, theirs = self.optimizer.param_groups, json.loads(groups)
         if len(theirs) != len(ours):
             raise RuleError(f"the states' optimizer has {len(theirs)} groups, this one has {len(ours)}")
@@ -197,13 +201,15 @@ class Rule:
             group.update({name: tuple(v) if isinstance(v, list) else v for name, v in settings.items()})
 
     def advance(self) -> None:
-        """An iteration has ended: the schedule goes on, and has seen the optimizer step."""
-        self.optimizer.step()  # on placeholders without gradients: nothing
+        """Advance the schedule at the end of an iteration, after a step of the optimizer that changes
+        nothing.
+        """
+        self.optimizer.step()  # placeholders have no gradients; schedulers expect the call
         if self.scheduler is not None:
             self.scheduler.step()
 
     def settings(self) -> RuleSettings:
-        """Return what `restore` needs."""
+        """Return the optimizer's and the scheduler's state, for `restore`."""
         scheduler = self.scheduler
         return RuleSettings(
             optimizer=self.optimizer.state_dict(),
@@ -212,7 +218,7 @@ class Rule:
         )
 
     def restore(self, settings: RuleSettings) -> None:
-        """Take what `settings` returned. Raises RuleError where that is of another schedule or groups."""
+        """Restore what `settings` returned. Raises RuleError for another schedule or other groups."""
         if settings.schedule != type(self.scheduler).__name__:
             theirs, ours = (
                 name.replace("NoneType", "none")
@@ -232,14 +238,14 @@ def _plain(value: object) -> object:
 
 
 def unscale(gradients: Views, factor: float) -> None:
-    """Multiply in place, as torch's GradScaler does by the inverse of its scale."""
+    """Multiply gradients in place by the inverse of a scale, as torch's GradScaler does."""
     if factor != 1.0:
         for gradient in gradients:
             gradient.mul_(factor)
 
 
 def rule_name(optimizer: torch.optim.Optimizer) -> str:
-    """Raises RuleError for one that is not kept on disks."""
+    """Return the optimizer's name in RULES. Raises RuleError for one that is not in it."""
     for name, kind in RULES.items():
         if type(optimizer) is kind:
             return name
@@ -247,8 +253,8 @@ def rule_name(optimizer: torch.optim.Optimizer) -> str:
 
 
 class Norm:
-    """The global norm of gradients that are seen a layer at a time, as `torch.nn.utils.clip_grad_norm_` takes
-    it of all at once.
+    """The global norm of gradients that are added a layer at a time, equal to the norm that
+    `torch.nn.utils.clip_grad_norm_` computes of all at once.
     """
 
     def __init__(self, most: float) -> None:
@@ -261,13 +267,13 @@ class Norm:
         self._norms[layer] = [torch.linalg.vector_norm(gradient, 2.0) for gradient in gradients]
 
     def total(self) -> torch.Tensor:
-        """Return the norm of all layers, in the order of the forward pass."""
+        """Return the norm over all layers, in the order of the forward pass."""
         norms = [norm for layer in sorted(self._norms) for norm in self._norms[layer]]
         total: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms), 2.0)
         return total
 
     def clip(self, gradients: Views, total: torch.Tensor) -> None:
-        """Scale a layer's gradients in place."""
+        """Scale a layer's gradients in place, given the total norm."""
         parameters = [torch.nn.Parameter(gradient, requires_grad=False) for gradient in gradients]
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient

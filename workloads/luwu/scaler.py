@@ -1,6 +1,6 @@
-"""GradScaler for a loop whose gradients lie on an optimizer node.
+"""A GradScaler for gradients that lie on an optimizer node.
 
-Imports torch, and of the project errors and the training script's optimizer.
+Imports torch and, from the project, errors and the training script's optimizer.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from workloads.luwu.training import NodeOptimizer
 
 
 class GradScaler(torch.amp.GradScaler):
-    """torch's GradScaler for the optimizer of `initialize`, with torch's methods and scales. The node says
-    whether all gradients of all workers are finite; an iteration where they are not is skipped by all.
+    """torch's GradScaler for the optimizer of `initialize`, with torch's methods and scales.
+
+    The node decides whether all gradients of all workers are finite; if not, all workers skip the iteration.
     """
 
     def __init__(
@@ -28,13 +29,15 @@ class GradScaler(torch.amp.GradScaler):
         enabled: bool = True,
     ) -> None:
         super().__init__("cpu", init_scale, growth_factor, backoff_factor, growth_interval, enabled)
-        self._finite_steps = 0  # since the scale changed
+        self._finite_steps = 0  # since the last change of the scale
         self._skips: bool | None = (
             None  # whether this iteration is skipped; None before its gradients are checked
         )
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
-        """Have clipping and the step divide by the scale. Raises LuwuError where that was done already."""
+        """Check the gradients, and let clipping and the step divide them by the scale. Raises LuwuError for
+        another optimizer, or where it was called already.
+        """
         if not self.is_enabled():
             return
         if not isinstance(optimizer, NodeOptimizer):
@@ -46,7 +49,7 @@ class GradScaler(torch.amp.GradScaler):
         self._skips = optimizer.unscale_(self.get_scale()) is not None
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-        """Have the optimizer step, or skip this iteration where gradients are not finite."""
+        """Run the optimizer's step, or skip this iteration where gradients are not finite."""
         if not self.is_enabled():
             return optimizer.step(*args, **kwargs)
         if args or kwargs:
@@ -60,7 +63,9 @@ class GradScaler(torch.amp.GradScaler):
         return optimizer.step()
 
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
-        """Shrink the scale after an iteration that was skipped, grow it after enough others; or set it."""
+        """Shrink the scale after a skipped iteration, and grow it after enough others; or set it to
+        `new_scale`.
+        """
         if not self.is_enabled():
             return
         if self._skips is None and new_scale is None:

@@ -1,7 +1,7 @@
-"""A worker's requests as the verdict on its job sees them: asked for, waited for and there, and the time that
-the node's disks need for each at their declared rates.
+"""Record a worker's requests to its node for the verdict on the job: when each was made, waited for and
+answered, and the time that the node's disks need for it at their declared rates.
 
-Of the project it imports the timeline and its contract, the layout and the rates.
+From the project it imports the timeline and its contract, the layout and the rates.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from workloads.timeline import Timeline
 
 T = TypeVar("T")
 PARAMETERS, READS, WRITES = "disks' parameters", "disks' reads", "disks' writes"
-"""The queues of the node's disks that rates are declared of; the first is what comes before all else."""
+"""The limits on the node's disks that have declared rates; the first is served before all others."""
 
 
 class Seen:
-    """The requests of one worker. `in_step` says when the node updates a layer: in the step, or when its
-    gradients are there.
+    """The requests of one worker.
+
+    `in_step` says when the node updates a layer: in the step, or when the layer's gradients have arrived.
+    Each method that takes a request's future returns it.
     """
 
     def __init__(self, model: Model, rates: Rates | None, disks: int, in_step: bool) -> None:
@@ -39,7 +41,7 @@ class Seen:
         self._numbers: dict[Future[Any], int] = {}
 
     def pull(self, layer: int, asked: Future[T]) -> Future[T]:
-        """A layer's parameters are asked for. Returns `asked`, as all of these do."""
+        """Record a request for a layer's parameters."""
         shape = self._model.layers[layer]
         number = self._ask(shape.used * PARAMETER_BYTES, Course.PULLED, asked)
         self._use(number, PARAMETERS, shape.parameters_bytes, False)
@@ -64,12 +66,12 @@ class Seen:
         return asked
 
     def check(self, asked: Future[T]) -> Future[T]:
-        """The gradients are asked about, which no disk has to be read for."""
+        """Record a question about the gradients, for which no disk is read."""
         self._ask(0, Course.CALLED, asked)
         return asked
 
     def states(self, layer: int, asked: Future[T]) -> Future[T]:
-        """A layer's states are asked for."""
+        """Record a request for a layer's states."""
         self._use(self._ask(0, Course.CALLED, asked), READS, self._model.layers[layer].states_bytes, False)
         return asked
 
@@ -88,7 +90,7 @@ class Seen:
         return asked
 
     def waited(self, asked: Future[T]) -> T:
-        """Wait for a request, and return its result."""
+        """Wait for a request, record the wait, and return the request's result."""
         number = self._numbers.pop(asked, None)
         if number is None:
             return asked.result()
@@ -99,7 +101,7 @@ class Seen:
             self._timeline.resume(number)
 
     def summary(self) -> dict[str, Any]:
-        """Return it as JSON: `Timeline.summary`."""
+        """Return the timeline as JSON: `Timeline.summary`."""
         return dict(self._timeline.summary())
 
     def _ask(self, size_bytes: int, kind: Course, asked: Future[T]) -> int:

@@ -1,4 +1,4 @@
-"""The optimizer node's process of a job: `python -m workloads.luwu.service DESCRIPTION`, where that is JSON
+"""Run a job's optimizer node: `python -m workloads.luwu.service DESCRIPTION`, a description in JSON
 (testbed/wire/node_settings.py).
 """
 
@@ -16,7 +16,7 @@ from workloads.luwu.sockets import end_of, udp_at
 
 
 def serve(settings: NodeSettings) -> None:
-    """Serve the job's workers until they have closed. Raises LuwuError."""
+    """Serve the job's workers until all have closed. Raises LuwuError."""
     described, (ip, port) = settings.tree, settings.listen
     try:
         listener = socket.create_server((ip, port), backlog=described.workers)
@@ -29,7 +29,7 @@ def serve(settings: NodeSettings) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Serve, and then wait to be ended: the workers are still at work on what comes after training."""
+    """Serve, then wait for SIGTERM: the workers may still run code after training."""
     (description,) = argv or sys.argv[1:]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:

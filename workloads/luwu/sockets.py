@@ -1,4 +1,4 @@
-"""The settings of a tree's ends: sockets, room and times, from what the testbed tells of a job
+"""Choose the settings of a tree's ends: sockets, room and times, from the testbed's description of a job
 (docs/luwu-network.md).
 
 Imports the contract and nothing of torch.
@@ -15,17 +15,17 @@ from testbed.wire.settings import EndpointSettings
 from workloads.luwu.contract import Role
 from workloads.luwu.nic import Tree
 
-MOST_DEPTH: Final = 64  # fragments that an end has room for
+MOST_DEPTH: Final = 64  # fragments that an end has room for, at most
 LEAST_DETECT_US: Final = 20_000
 LEAST_BEAT_US: Final = 1000
 WINDOWS_TO_DETECT: Final = 2
-_RECEIVE_BYTES: Final = 8 << 20  # what is asked for; the system gives what net.core.rmem_max allows
-_PAGE: Final = 4096  # of which the kernel makes a packet's buffer
-_OF_PACKET: Final = 1024  # what it needs for a packet besides
+_RECEIVE_BYTES: Final = 8 << 20  # requested; the kernel grants at most net.core.rmem_max
+_PAGE: Final = 4096  # the kernel allocates a packet's buffer in pages
+_OF_PACKET: Final = 1024  # bytes that the kernel charges for a packet in addition
 
 
 def udp_at(ip: str, port: int) -> socket.socket:
-    """Return the socket of an end at this address, by which groups are sent to from there."""
+    """Return an end's socket, bound to this address, which also sends multicast from there."""
     udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
@@ -42,16 +42,16 @@ def udp_at(ip: str, port: int) -> socket.socket:
 
 
 def depth_for(lanes: int, slots: int, granted_bytes: int) -> int:
-    """Return how many fragments an end has room for: no more than its socket's buffer and the tree's slots
-    hold.
+    """Return the number of fragments that an end has room for: at most what its socket's buffer and the
+    tree's slots hold, and MOST_DEPTH.
     """
     taken_bytes = -(-_packet_bytes(lanes) // _PAGE) * _PAGE + _OF_PACKET
     return max(1, min(MOST_DEPTH, slots, granted_bytes // taken_bytes))
 
 
 def detect_us_for(lanes: int, depth: int, rate_mbps: float | None) -> int:
-    """Return after how long without a new acknowledgement an end goes back: what its window takes on a link
-    of this rate, several times, or as long as a process may wait for a processor.
+    """Return after how many microseconds without a new acknowledgement an end goes back: twice its window's
+    time on a link of this rate, but at least as long as a process may wait for a processor.
     """
     if rate_mbps is None:
         return LEAST_DETECT_US
@@ -59,8 +59,10 @@ def detect_us_for(lanes: int, depth: int, rate_mbps: float | None) -> int:
 
 
 def beat_us_for(lanes: int, depth: int, rate_mbps: float | None, detect_us: int) -> int:
-    """Return after how long an end acknowledges what came: a quarter of what its window takes on a link of
-    this rate, when a quarter of its room is used in any case, and well before the other end goes back.
+    """Return after how many microseconds an end acknowledges what arrived.
+
+    That is a quarter of its window's time on a link of this rate (a quarter of its room is used then), at
+    least LEAST_BEAT_US, and at most half the time after which the other end goes back.
     """
     window_us = (rate_mbps and 8 * depth * _packet_bytes(lanes) / rate_mbps) or 0
     return max(1, min(max(LEAST_BEAT_US, round(window_us / 4)), detect_us // 2))
@@ -78,8 +80,10 @@ def end_of(
     slot_base: int = 0,
     detect_us: int | None = None,
 ) -> Tree:
-    """Return the part in the job's tree of a worker, or of the owner (None). `described` is what the testbed
-    says of the job; packets go to `address`. `detect_us` replaces what fits the link.
+    """Return the settings of an end of the job's tree: of this worker, or of the owner (None).
+
+    `described` is the testbed's description of the job; packets go to `address`. `detect_us` replaces the
+    value that suits the link.
     """
     lanes, slots, rate_mbps = described.lanes, described.slots, described.rate_mbps
     depth = depth_for(lanes, slots, udp.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))

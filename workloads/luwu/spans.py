@@ -1,5 +1,5 @@
-"""The record of an iteration, as measured: when each step of each layer, and each request of each
-disk's queue, began and ended. Imports nothing of the project but errors.
+"""Record measured spans of time: of each step of each layer, and of each request in a disk's queues. Imports
+nothing of the project but errors.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from pathlib import Path
 
 from workloads.luwu.errors import LuwuError
 
-MOST_SPANS = 60_000  # then the record ends, and what it says is of the time until then
+MOST_SPANS = 60_000  # then the record ends: it covers the time until then
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """`place` is a step's name, or `disk N QUEUE`. Nanoseconds of CLOCK_MONOTONIC."""
+    """A measured span. `place` is a step's name, or `disk N QUEUE`. Times are nanoseconds of
+    CLOCK_MONOTONIC.
+    """
 
     place: str
     iteration: int
@@ -31,7 +33,7 @@ class Span:
 
 
 class Spans:
-    """Thread-safe."""
+    """Collects up to MOST_SPANS spans. Thread-safe."""
 
     def __init__(self) -> None:
         self._spans: list[Span] = []
@@ -44,7 +46,7 @@ class Spans:
 
     @contextlib.contextmanager
     def span(self, place: str, iteration: int, phase: str, layer: int, size_bytes: int = 0) -> Iterator[None]:
-        """Add the time of a block that ends without an error."""
+        """Add the time of a block, if it ends without an error."""
         start_ns = time.monotonic_ns()
         yield
         self.add(Span(place, iteration, phase, layer, start_ns, time.monotonic_ns(), size_bytes))
@@ -54,7 +56,7 @@ class Spans:
             return list(self._spans)
 
     def write(self, file: Path) -> int:
-        """Write them as a list of JSON objects, and return how many there are. Raises LuwuError."""
+        """Write the spans as a list of JSON objects, and return their number. Raises LuwuError."""
         rows = [asdict(span) for span in self.all()]
         try:
             file.write_text(json.dumps(rows))

@@ -1,4 +1,4 @@
-"""Tells how far an optimizer node is, for `testbed status`: call, layer, the tree's credits, the disks'
+"""Report an optimizer node's progress for `testbed status`: call, layer, the tree's credits, the disks'
 queues and rates. Writes the job's slate (testbed/wire/service_status.py), and imports nothing of torch.
 """
 
@@ -15,12 +15,14 @@ from typing import Self
 from testbed.wire import service_status
 
 _EVERY_S = 0.5
-_MOST_DISKS = 16  # that have a line of their own
+_MOST_DISKS = 16  # disks with a line of their own
 
 
 @dataclass(frozen=True, slots=True)
 class DiskNow:
-    """A disk at a moment: requests that wait in each queue, the most urgent first, and bytes so far."""
+    """A disk at one moment: the requests that wait in each queue, the most urgent queue first, and the bytes
+    read and written so far.
+    """
 
     folder: str
     waiting: tuple[int, int, int]
@@ -30,7 +32,9 @@ class DiskNow:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """A node at a moment. `layer` is empty for a call that is of none; the streams are of the tree's end
+    """A node at one moment.
+
+    `layer` is empty for a call that has none. `given` and `gotten` are the streams of the tree's end
     (workloads/luwu/contract.py): parameters are given, gradients gotten.
     """
 
@@ -47,7 +51,9 @@ class Now:
 
 @dataclass(frozen=True, slots=True)
 class DiskStanding:
-    """A disk as the node shows it: requests that wait in each queue, and its rates since the last look."""
+    """A disk in the node's status: the requests that wait in each queue, and the rates since the last
+    status.
+    """
 
     folder: str
     waiting: tuple[int, int, int]
@@ -57,7 +63,7 @@ class DiskStanding:
 
 @dataclass(frozen=True, slots=True)
 class StreamCredit:
-    """The fragments for which each stream has credit."""
+    """Each stream's credit, in fragments."""
 
     parameters: int
     gradients: int
@@ -65,7 +71,7 @@ class StreamCredit:
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """The numbers of each stream of the tree's end."""
+    """The counters of each stream of the tree's end."""
 
     parameters: Mapping[str, int]
     gradients: Mapping[str, int]
@@ -73,7 +79,7 @@ class Streams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStanding:
-    """A node as it shows itself in its job's status; `lines` are for people."""
+    """A node's part of its job's status; `lines` are for people."""
 
     lines: tuple[str, ...]
     iteration: int
@@ -88,7 +94,9 @@ class NodeStanding:
 
 
 def standing(now: Now, before: Now | None, passed_s: float) -> NodeStanding:
-    """Return how a node stands, with rates since it was as `before`."""
+    """Make a node's status from its present state, with rates since the state `before`, `passed_s` seconds
+    ago.
+    """
     disks = list[DiskStanding]()
     for number, disk in enumerate(now.disks):
         moved = (0, 0)
@@ -133,15 +141,15 @@ def _lines(now: Now, credit: StreamCredit, disks: Sequence[DiskStanding]) -> lis
     return lines
 
 
-class Teller:
-    """Writes the slate of descriptor `fd` now and then, from a thread of its own; nothing where that is
-    negative. A context manager.
+class StatusWriter:
+    """Writes a node's status to the slate of descriptor `fd` every `every_s` seconds, from a thread of its
+    own; writes nothing if `fd` is negative. A context manager.
     """
 
     def __init__(self, fd: int, look: Callable[[], Now], every_s: float = _EVERY_S) -> None:
         self._fd, self._look, self._every_s = fd, look, every_s
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._tell, name="luwu status", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="luwu status", daemon=True)
 
     def __enter__(self) -> Self:
         if self._fd >= 0:
@@ -155,7 +163,7 @@ class Teller:
         if self._fd >= 0:
             self._thread.join()
 
-    def _tell(self) -> None:
+    def _run(self) -> None:
         before, at_s = None, time.monotonic()
         with mmap.mmap(self._fd, service_status.SLATE_BYTES) as mapped, memoryview(mapped) as memory:
             while not self._over.is_set():

@@ -1,6 +1,6 @@
-"""The states of a model and its optimizer between torch's `state_dict`s and an optimizer node.
+"""Convert the states of a model and its optimizer between torch's `state_dict`s and an optimizer node.
 
-Imports torch, and of the project errors alone.
+Imports torch and, from the project, only errors.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from torch import nn
 from workloads.luwu.errors import LuwuError
 
 Dicts = tuple[Mapping[str, Any], Mapping[str, Any]]
-"""`state_dict()`s as plain torch has them: the model's, and that of its Adam or AdamW."""
+"""The `state_dict()` of a model and that of its Adam or AdamW, as plain torch has them."""
 Moments = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The values that a store begins with, by the tensors' names, and the iteration that they are of. Without
-    `moments` these are zeros.
+    """The first values of a store, by tensor name, and the iteration that they belong to. Without `moments`,
+    the moments are zero.
     """
 
     value: Callable[[str], torch.Tensor]
@@ -33,29 +33,31 @@ class First:
 def imported(
     dicts: Dicts, model: nn.Module, optimizer: torch.optim.Optimizer, named: Mapping[str, nn.Parameter]
 ) -> First:
-    """Return a store's first values from torch's `state_dict`s, and give the model its buffers and frozen
-    parameters and the optimizer's groups their settings. `named` are the parameters that are trained. Raises
-    LuwuError, with nothing changed, where the dicts are of another model or optimizer.
+    """Return a store's first values from torch's `state_dict`s. Set the model's buffers and frozen
+    parameters, and the settings of the optimizer's groups.
+
+    `named` are the trained parameters. Raises LuwuError, before any change, where the dicts belong to another
+    model or optimizer.
     """
     weights, states = dicts
     rest = _rest(weights, model, named)
     groups = _settings(states, optimizer)
     numbers = {id(each): number for number, each in enumerate(_parameters(optimizer))}
-    kept = {
+    moments = {
         name: states["state"][numbers[id(each)]]
         for name, each in named.items()
         if numbers.get(id(each)) in states["state"]
     }
-    iteration = _iteration(kept, named)
+    iteration = _iteration(moments, named)
     with torch.no_grad():
         for name, value in rest.items():
             value.copy_(weights[name])
     for group, settings in zip(optimizer.param_groups, groups, strict=True):
         group.update(settings)
-    if not kept:
+    if not moments:
         return First(weights.__getitem__)
     return First(
-        weights.__getitem__, lambda name: (kept[name]["exp_avg"], kept[name]["exp_avg_sq"]), iteration
+        weights.__getitem__, lambda name: (moments[name]["exp_avg"], moments[name]["exp_avg_sq"]), iteration
     )
 
 
@@ -65,8 +67,10 @@ def exported(
     parts: Mapping[int, Sequence[torch.Tensor]],
     iteration: int,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the dicts that `imported` takes. `model` has the parameters themselves (`keep_vars`), `parts`
-    the master weights and both moments of those that are trained, by id.
+    """Return the `state_dict`s that `imported` accepts.
+
+    `model` has the parameters themselves (`keep_vars`); `parts` has the master weights and both moments of
+    the trained ones, by id.
     """
     weights = {
         name: parts[id(value)][0]
@@ -91,14 +95,16 @@ def exported(
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
-    """Return them in the order in which torch numbers them."""
+    """Return an optimizer's parameters in the order in which torch numbers them."""
     return [each for group in optimizer.param_groups for each in group["params"]]
 
 
 def _rest(
     weights: Mapping[str, Any], model: nn.Module, named: Mapping[str, nn.Parameter]
 ) -> dict[str, torch.Tensor]:
-    """Return the model's own tensors that are not trained, by name. Raises LuwuError."""
+    """Return the model's tensors that are not trained, by name. Raises LuwuError where the dict's names or
+    shapes differ from the model's.
+    """
     trained = {id(each) for each in named.values()}
     own = model.state_dict(keep_vars=True)
     for name in (*own, *weights):
@@ -114,7 +120,9 @@ def _rest(
 
 
 def _settings(states: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """Return the groups' settings. Raises LuwuError where the groups are others."""
+    """Return the saved groups' settings. Raises LuwuError where the groups differ in size, or one is Adam's
+    and the other AdamW's.
+    """
     theirs, ours = states["param_groups"], optimizer.param_groups
     sizes = [[len(group["params"]) for group in groups] for groups in (theirs, ours)]
     if sizes[0] != sizes[1]:
@@ -129,22 +137,24 @@ def _settings(states: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> li
     return [{name: value for name, value in group.items() if name != "params"} for group in theirs]
 
 
-def _iteration(kept: Mapping[str, Mapping[str, Any]], named: Mapping[str, nn.Parameter]) -> int:
-    """Return the step that all states are of. Raises LuwuError where they are not all of one."""
-    if not kept:
+def _iteration(moments: Mapping[str, Mapping[str, Any]], named: Mapping[str, nn.Parameter]) -> int:
+    """Return the step of all states, 0 if there are none. Raises LuwuError where only some tensors have
+    states, their steps or shapes differ, or amsgrad was used.
+    """
+    if not moments:
         return 0
-    first = next(iter(kept))
+    first = next(iter(moments))
     for name in named:
-        if name not in kept:
+        if name not in moments:
             raise LuwuError(
                 f"import of states: tensor {name} has none, {first} has: accepted are all or none"
             )
-        if "max_exp_avg_sq" in kept[name]:
+        if "max_exp_avg_sq" in moments[name]:
             raise LuwuError(f"import of states: tensor {name} has amsgrad's: accepted is amsgrad=False")
         for moment in ("exp_avg", "exp_avg_sq"):
-            if kept[name][moment].shape != named[name].shape:
+            if moments[name][moment].shape != named[name].shape:
                 raise LuwuError(f"import of states: {moment} of tensor {name} has another shape than that")
-        if float(kept[name]["step"]) != float(kept[first]["step"]):
-            steps = f"{float(kept[name]['step']):g}, {first} of {float(kept[first]['step']):g}"
+        if float(moments[name]["step"]) != float(moments[first]["step"]):
+            steps = f"{float(moments[name]['step']):g}, {first} of {float(moments[first]['step']):g}"
             raise LuwuError(f"import of states: tensor {name} is of step {steps}: accepted is one for all")
-    return int(kept[first]["step"])
+    return int(moments[first]["step"])

@@ -1,7 +1,7 @@
-"""The states of a model on disks, in three copies: the last two iterations, and what is being written.
+"""Store the states of a model on disks in three copies: the last two iterations, and the one that is being
+written.
 
-Owns the folders' files and their lock. Imports disks, commits, checksums and the layout; nothing
-of torch.
+Owns the folders' files and their locks. Imports disks, commits, checksums and the layout; nothing of torch.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from workloads.luwu.standing import DiskNow
 
 PARAMETERS, STATES, GRADIENTS = "parameters", "states", "gradients"
 _ELEMENT_BYTES = {PARAMETERS: PARAMETER_BYTES, STATES: STATE_BYTES, GRADIENTS: GRADIENT_BYTES}
-_KINDS = (PARAMETERS, STATES)  # of which there are copies
+_KINDS = (PARAMETERS, STATES)  # kinds with COPIES copies
 _FILES = tuple(f"{kind}.{copy}" for kind in _KINDS for copy in range(COPIES))
 Fill = Callable[[Layer, memoryview, memoryview], None]
-"""Writes a new layer's parameters and states into the two buffers, which hold zeros."""
+"""A function that writes a new layer's parameters and states into two buffers of zeros."""
 
 
 class Store:
-    """A context manager; made by `create` or `resume`."""
+    """A model's states on disks. A context manager; `create` and `resume` make it."""
 
     def __init__(self, disks: Sequence[Disk], model: Model, spans: Spans, resources: ExitStack) -> None:
         self.model = model
         self.spans = spans
-        self.iteration = 0  # the last that is whole
-        self.settings = b""  # that were committed with it
-        self.notice = ""  # a line where the disks were found damaged: how, and which iteration was opened
-        self._facts: StoreFacts | None = None  # of all commits; there once it is made, or opened
+        self.iteration = 0  # the last complete one
+        self.settings = b""  # the optimizer's, committed with that iteration
+        self.notice = ""  # if the disks were damaged, a line that says how, and which iteration was opened
+        self._facts: StoreFacts | None = None  # shared by all commits; set when the store is made or opened
         self._disks = tuple(disks)
         self._resources = resources
         self._files: dict[tuple[str, int], int] = {}
         self._sums: dict[
             tuple[str, int, int], int
         ] = {}  # by kind, layer and disk, of the last whole iteration
-        self._next_sums: dict[tuple[str, int, int], int] = {}  # of what is being written, and of gradients
-        self._is_known = True  # which iteration is whole; not after a commit that failed
+        self._next_sums: dict[tuple[str, int, int], int] = {}  # of the next iteration and of gradients
+        self._is_known = True  # whether it is known which iteration is complete: not after a failed commit
 
     @classmethod
     def create(
@@ -66,8 +66,10 @@ class Store:
         rates: Rates | None = None,
         iteration: int = 0,
     ) -> Store:
-        """A new store in folders that have none; what `fill` writes is this iteration. Raises StoreError;
-        DiskError leaves the folders as they were.
+        """Create a store in folders that hold none. `fill` writes the contents, which become iteration
+        `iteration`.
+
+        Raises StoreError, or DiskError after restoring the folders.
         """
         with ExitStack() as undo:
             store = cls._lock(folders, model, rates, undo)
@@ -86,8 +88,10 @@ class Store:
 
     @classmethod
     def resume(cls, folders: Sequence[Path], model: Model, rule: str, rates: Rates | None = None) -> Store:
-        """The store in these folders, at its newest iteration of which all is whole. What was damaged is in
-        `notice`. Raises StoreError where it is another's, or nothing is whole.
+        """Open the store in these folders at its newest complete iteration, and repair disks; `notice`
+        describes the damage.
+
+        Raises StoreError where the folders hold another store, or no iteration is complete.
         """
         with ExitStack() as undo:
             store = cls._lock(folders, model, rates, undo)
@@ -101,23 +105,23 @@ class Store:
 
     @property
     def direct(self) -> list[bool]:
-        """Return which disks are read and written past the page cache."""
+        """Return, for each disk, whether it is accessed without the page cache."""
         return [disk.direct for disk in self._disks]
 
     @property
     def moved_bytes(self) -> tuple[int, int]:
-        """Bytes read and written so far."""
+        """Return the bytes read and the bytes written so far."""
         return sum(disk.read_bytes for disk in self._disks), sum(disk.written_bytes for disk in self._disks)
 
     def disks_now(self) -> tuple[DiskNow, ...]:
-        """Return what each disk is at."""
+        """Return each disk's present state."""
         return tuple(
             DiskNow(str(disk.folder), disk.waiting(), disk.read_bytes, disk.written_bytes)
             for disk in self._disks
         )
 
     def reserve_gradients(self) -> None:
-        """Take the room that gradients need which wait for their norm. Raises DiskError."""
+        """Reserve space for gradients that wait until all have arrived. Raises DiskError."""
         for disk in self._disks:
             try:
                 self._reserve(disk, GRADIENTS)
@@ -130,20 +134,24 @@ class Store:
         self._open_files((GRADIENTS,))
 
     def read(self, kind: str, layer: int, buffer: memoryview, purpose: Purpose) -> list[Future[None]]:
-        """A layer as the last whole iteration left it; gradients as they were written."""
+        """Start reading a layer as of the last complete iteration; gradients as last written."""
         queue = Queue.READ_PARAMETERS if kind == PARAMETERS else Queue.READ_STATES
         return self._submit(queue, kind, self.iteration % COPIES, layer, buffer, purpose)
 
     def write(self, kind: str, layer: int, buffer: memoryview, purpose: Purpose) -> list[Future[None]]:
-        """A layer of the next iteration. Raises StoreError after a commit that failed: it may be whole."""
+        """Start writing a layer of the next iteration. Raises StoreError after a failed commit, since the
+        copy may be a complete iteration.
+        """
         if kind != GRADIENTS and not self._is_known:
             raise StoreError(f"{self._disks[0].folder}: a commit has failed; resume the store")
         copy = (self.iteration + 1) % COPIES
         return self._submit(Queue.WRITE_STATES, kind, copy, layer, buffer, purpose)
 
     def commit(self, settings: bytes) -> None:
-        """The next iteration, all of which was written, is the last whole one from now on. Raises DiskError;
-        then the one before is, unless only the flush after the rename failed.
+        """Make the next iteration, which must be written entirely, the last complete one.
+
+        Raises DiskError. The previous iteration is the last complete one then, unless only the flush after
+        the rename failed.
         """
         iteration = self.iteration + 1
         self._is_known = False
@@ -177,7 +185,7 @@ class Store:
 
     @classmethod
     def _lock(cls, folders: Sequence[Path], model: Model, rates: Rates | None, undo: ExitStack) -> Store:
-        """Return a store of these folders, which no other process has, without files."""
+        """Lock the folders against other processes, and return a store of them without files."""
         if not folders:
             raise StoreError("a store needs at least one folder")
         spans = Spans()
@@ -193,7 +201,9 @@ class Store:
         return cls(disks, model, spans, undo)
 
     def _make(self, rule: str, fill: Fill, iteration: int, made: ExitStack) -> None:
-        """Files, their first content, and its commit. `made` takes back what was made."""
+        """Create the files, write their first content, and commit it. `made` gets the functions that undo
+        this.
+        """
         self._facts = commits.facts_of(self.model, rule, uuid.uuid4().hex, len(self._disks))
         for disk in self._disks:
             made.callback(commits.forget, disk.folder)
@@ -210,8 +220,8 @@ class Store:
         self._sums, self._next_sums = self._next_sums, {}
 
     def _choose(self, records: Records) -> None:
-        """Open the newest iteration whose data are those of its commit, and put on every disk what a disk
-        lacks of its files and of its commit, and of the one before. Raises StoreError.
+        """Open the newest iteration whose data match its commit's checksums, and restore missing files and
+        commits of it and of the one before on all disks. Raises StoreError.
         """
         first = self._disks[0].folder
         absent: dict[tuple[str, int], str] = {}  # files that cannot be used, and why
@@ -229,7 +239,7 @@ class Store:
                 break
             broken[commit.iteration] = f"iteration {commit.iteration} is not whole: {wrong}"
         if chosen is not None:
-            broken.pop(chosen.iteration, None)  # another commit of that number, whose data were written over
+            broken.pop(chosen.iteration, None)  # another commit of it, whose data were overwritten
         words = "; ".join((*records.problems, *absent.values(), *broken.values()))
         if chosen is None:
             raise StoreError(f"{first}: no iteration is whole: {words}")
@@ -245,7 +255,7 @@ class Store:
             raise StoreError(f"restore {problem.filename or first}: {reason(problem, first)}") from problem
 
     def _problem(self, commit: Commit, absent: Mapping[tuple[str, int], str]) -> str | None:
-        """Return what is wrong with the data of an iteration, which is the store's from now on."""
+        """Make an iteration the store's own, check all its data, and return the first problem, if any."""
         for (name, _), problem in absent.items():
             if name in [f"{kind}.{commit.iteration % COPIES}" for kind in _KINDS]:
                 return problem
@@ -262,7 +272,7 @@ class Store:
                     kind, number, memoryview(buffer), Purpose(self.iteration, "open", number)
                 )
             ]
-            ended = [future.exception() for future in asked]  # when all have ended
+            ended = [future.exception() for future in asked]  # waits for all
             for each in ended:
                 if isinstance(each, DiskError):
                     return each.what if isinstance(each, DamageError) else str(each)
@@ -272,7 +282,7 @@ class Store:
         return None
 
     def _complete(self, records: Records, chosen: Commit) -> None:
-        """Write the commits of this iteration and the one before on disks that lack them. Raises OSError."""
+        """Write the commits of this iteration and the one before to disks that lack them. Raises OSError."""
         before = [each for each in records.newest_first() if each.iteration == chosen.iteration - 1]
         for commit in (*before[:1], chosen):
             for disk, own in zip(self._disks, records.by_disk, strict=True):
@@ -280,10 +290,10 @@ class Store:
                     commit.write(disk.folder, disk.number)
 
     def _fill(self, fill: Fill, iteration: int) -> None:
-        """Write this iteration, a layer at a time."""
+        """Write the first iteration, one layer at a time."""
         largest = max(layer.parameters_bytes + layer.states_bytes for layer in self.model.layers)
         pool = Pool(largest)
-        self.iteration = iteration - 1  # what is written is the next one's
+        self.iteration = iteration - 1  # `write` writes the next one
         try:
             for number, layer in enumerate(self.model.layers):
                 buffers = pool.take([layer.parameters_bytes, layer.states_bytes])
@@ -304,7 +314,7 @@ class Store:
             self.iteration = iteration
 
     def _reserve(self, disk: Disk, name: str) -> None:
-        """Make a file with all the room that it will need."""
+        """Make a file of its full length, with its space allocated."""
         length = self.model.file_bytes(_ELEMENT_BYTES[name.partition(".")[0]], len(self._disks))
         fd = os.open(disk.folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -350,14 +360,16 @@ class Store:
         return asked
 
     def _write_commit(self, iteration: int, settings: bytes) -> None:
-        """Have every disk say that an iteration is whole, which all was written of. Raises DiskError."""
+        """Write the commit of a written iteration to every disk. Raises DiskError."""
         sums = tuple(self._next_sums[place] for place in self._places())
         assert self._facts is not None
         commit = Commit(iteration, self._facts, sums, settings)
         self._on_disks(iteration, [[partial(commit.write, disk.folder, disk.number)] for disk in self._disks])
 
     def _on_disks(self, iteration: int, work: Sequence[Sequence[Callable[[], None]]]) -> None:
-        """Have each disk do its work at once, and wait for all. Raises DiskError, of the first failure."""
+        """Run each disk's work on all disks at the same time, and wait for all. Raises DiskError of the first
+        failure.
+        """
         asked = [[disk.call(each) for each in own] for disk, own in zip(self._disks, work, strict=True)]
         failed = [
             (disk.folder, problem)
@@ -373,7 +385,7 @@ class Store:
             ) from problem
 
     def _places(self) -> list[tuple[str, int, int]]:
-        """Return what has a checksum in the commit, in the order in which they lie there."""
+        """Return what has a checksum in a commit (kind, layer, disk), in the order of the checksums."""
         return [
             (kind, layer, stripe.disk)
             for kind in _KINDS
@@ -392,7 +404,9 @@ def _check_folder(folder: Path, before: Sequence[Path]) -> None:
 
 
 def _locked(folder: Path) -> int:
-    """Return the descriptor that holds the folder's lock; the file is a page that direct I/O is tried on."""
+    """Lock the folder and return the lock file's descriptor. The file is a page long, to test direct I/O on
+    it. Raises StoreError where another process holds the lock.
+    """
     fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

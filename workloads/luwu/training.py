@@ -1,6 +1,6 @@
-"""A training script whose model and states lie on an optimizer node: `model, optimizer = initialize(...)`.
+"""Train a model whose parameters and states lie on an optimizer node: `model, optimizer = initialize(...)`.
 
-Imports torch, and of the project the layers that a worker holds, the transport and the node's parts.
+Imports torch and, from the project, the layers on a worker, the transport and the node's parts.
 """
 
 from __future__ import annotations
@@ -29,24 +29,26 @@ from workloads.luwu.worker import Opening
 
 
 class NodeOptimizer(torch.optim.Optimizer):
-    """The optimizer that a training loop has. Its groups are those of the one that it stands for."""
+    """The optimizer that a training loop uses in place of the user's, with the same groups."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, worker: Worker, model: nn.Module) -> None:
         self._worker, self._model = worker, model
         self._whole = False
         self._clip_norm: float | None = None
-        self._factor = 1.0  # of gradients, before they are clipped and used
+        self._factor = 1.0  # multiplies gradients before they are clipped and used
         super().__init__(optimizer.param_groups, optimizer.defaults)
         self._whole = True
 
     @property
     def iteration(self) -> int:
-        """The steps that are whole on the disks."""
+        """Return the number of steps that are complete on the disks."""
         return self._worker.transport.iteration
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update by the gradients since zero_grad; without any, nothing. Returns when it is on the disks.
-        Raises an error, with nothing committed, where gradients or what they make have NaN or an infinity.
+        """Update by the gradients since zero_grad, and wait until the result is on the disks; without
+        gradients, do nothing.
+
+        Raises LuwuError, with nothing committed, where gradients or results have NaN or an infinity.
         """
         loss = None
         if closure is not None:
@@ -62,8 +64,8 @@ class NodeOptimizer(torch.optim.Optimizer):
         self._clip_norm, self._factor = None, 1.0
 
     def unscale_(self, scale: float) -> str | None:
-        """Have the norm and the next step divide gradients by this number. Return whose of them have NaN or
-        an infinity, None where nobody's have.
+        """Let the norm and the next step divide gradients by this number. Return whose gradients have NaN or
+        an infinity, None if all are finite.
         """
         refusal = self._worker.not_finite()
         self._factor = float(torch.tensor(scale, dtype=torch.float64).reciprocal().float())
@@ -74,7 +76,7 @@ class NodeOptimizer(torch.optim.Optimizer):
         self._clip_norm, self._factor = None, 1.0
 
     def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
-        """Have the next step scale gradients to this norm at most. Returns what their norm is."""
+        """Let the next step clip gradients to this norm. Return their present norm."""
         if not max_norm > 0:
             raise LuwuError(f"clipping norm {max_norm}: accepted is a number above 0")
         norm = self._worker.norm(self._factor)
@@ -95,10 +97,12 @@ class NodeOptimizer(torch.optim.Optimizer):
         raise LuwuError("states are read by initialize(..., resume=True), or states= with torch's")
 
     def export(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the model's and the optimizer's `state_dict()` of the last whole iteration, as plain torch
-        has them: master weights and moments in binary32, buffers and frozen parameters as they are here. They
-        take 12 bytes for each parameter, and a layer's states beside them. In a job all workers call it
-        alike; the first one gets the dicts, the others two empty ones.
+        """Return the model's and the optimizer's `state_dict()` of the last complete iteration, as plain
+        torch has them.
+
+        Master weights and moments are in binary32; buffers and frozen parameters are this worker's. The dicts
+        need 12 bytes for each parameter, and during the call the memory of one layer's states in addition. In
+        a job all workers must call this together; the first one gets the dicts, the others two empty ones.
         """
         parts = {
             id(parameter): own
@@ -113,22 +117,26 @@ class NodeOptimizer(torch.optim.Optimizer):
 
     @property
     def waited_s(self) -> float:
-        """The time that this process has waited for parameters, for room for gradients, and for steps."""
+        """Return how many seconds this process has waited for parameters, for room for gradients, and for
+        steps.
+        """
         return self._worker.waited_ns / 1e9
 
     def record(self, file: Path | str) -> int:
-        """Have the node write when each step and each request of its disks began and ended, as JSON that
-        `workloads.luwu.gantt` draws. All workers call it alike. Returns how many there are.
+        """Let the node write its spans as JSON, which `workloads.luwu.gantt` draws, and return their number.
+
+        The spans say when each step and each request of the node's disks began and ended. All workers must
+        call this together.
         """
         return self._worker.done(self._worker.transport.record(Path(os.path.abspath(file))))
 
     def close(self) -> None:
-        """Let go of the disks. Parameters are then nowhere but there."""
+        """Close the transport to the node. The parameters are then only on the disks."""
         self._worker.transport.close()
 
     @contextlib.contextmanager
     def gathered(self) -> Iterator[None]:
-        """All parameters are here within, to be read: a state_dict, to be saved."""
+        """Hold all parameters here inside the block, to read them: for a state_dict that is saved."""
         layers: list[Held] = []
         try:
             for layer in self._worker.layers:
@@ -155,22 +163,25 @@ def initialize(
     detect_ms: float | None = None,
     update: str = AT_STEP,
 ) -> tuple[nn.Module, NodeOptimizer]:
-    """Put the states and parameters of a model on disks in these folders, and return the model with hooks
-    and an optimizer for an unchanged loop. Raises LuwuError where the model cannot be cut.
+    """Put a model's states and parameters on disks in these folders. Return the model, with hooks, and an
+    optimizer for an unchanged training loop. Raises LuwuError where the model cannot be cut into layers, or
+    an argument is not accepted.
 
-    `layers` are module classes to cut at, besides ModuleLists' members. With `resume` the parameters are
-    the folders'. A model on torch's device "meta" gets its first parameters from `values`, by name.
-    `states` are the model's and the optimizer's `state_dict()` in plain torch, or what `export` returned:
-    training goes on from these, at the step that they are of.
-    `connect` makes another transport than that to a node in this process, or, in a worker of a job with an
-    optimizer node, to that one, whose the folders and rates are then. `nic` says whether such a transport
-    runs in a process of its own or in a thread of this one ("host"), `detect_ms` after how many milliseconds
-    without an acknowledgement it sends again; None: as the link's rate asks for.
+    `layers` are module classes to cut at, in addition to the members of ModuleLists. With `resume` the
+    parameters are read from the folders. A model on torch's device "meta" gets its first parameters from
+    `values`, by name. `states` are the model's and the optimizer's `state_dict()` of plain torch, or what
+    `export` returned: training continues from these, at their step.
 
-    With `update` "backward" the node updates a layer as soon as its gradients are there, and not in the
-    step, so that its disks work while the workers do. That is for loops with one backward pass between
-    `zero_grad()` and `step()`, which change no setting in between and do not clip: others are refused when
-    they do so.
+    `connect` makes another transport than the default. The default is a node in this process or, in a worker
+    of a job with an optimizer node, that node, to which the folders and rates then apply. `nic` says whether
+    such a transport runs in a process of its own ("process") or in a thread of this one ("host"). `detect_ms`
+    is the time in milliseconds without an acknowledgement after which it sends again; None: chosen by the
+    link's rate.
+
+    With `update` "backward" the node updates a layer as soon as its gradients arrive, not in the step, so
+    that its disks work while the workers do. This is for loops with one backward pass between `zero_grad()`
+    and `step()`, which change no setting in between and do not clip; a loop that does otherwise gets an
+    error.
     """
     if update not in UPDATES:
         raise LuwuError(f"update {update!r}: accepted are {' and '.join(UPDATES)}")

@@ -1,6 +1,7 @@
-"""The requests of a worker to the optimizer node, and who answers them within one process: `Local`.
+"""The requests of a worker to the optimizer node (`Transport`), and their implementation within one process
+(`Local`).
 
-Imports torch, and of the project the node's parts. Knows nothing of models as torch has them.
+Imports torch and, from the project, the node's parts. Knows nothing of torch's models.
 """
 
 from __future__ import annotations
@@ -27,68 +28,73 @@ from workloads.luwu.updates import Given, Prepared, Updates
 
 AT_STEP, IN_BACKWARD = "step", "backward"
 UPDATES: Final = (AT_STEP, IN_BACKWARD)
-"""When a layer is updated: in the step, by all its gradients since `clear`, or as soon as they have come."""
+"""When a layer is updated: in the step, by all its gradients since `clear`, or as soon as they arrive."""
 
 
 class Transport(Protocol):
-    """Asynchronous requests, carried out in the order in which they are asked for. A buffer is the
-    transport's until its request's future is done, which raises what went wrong. Lengths are those of
-    `Layer.used`: 2 bytes an element of parameters, 4 of gradients.
+    """Asynchronous requests, carried out in the order of the calls.
+
+    The transport owns a buffer until its request's future is done; the future raises the request's error.
+    Lengths are those of `Layer.used`: 2 bytes per element of parameters, 4 of gradients.
     """
 
     @property
     def iteration(self) -> int:
-        """The last that is whole."""
+        """Return the last complete iteration."""
 
     def parameters(self, layer: int) -> torch.Tensor | None:
-        """Return memory that a pull of this layer fills without a copy, if the transport has any."""
+        """Return memory that a pull of this layer fills without a copy, None where there is none."""
 
     def forget(self, layer: int) -> None:
-        """Give that memory back to the system; its address stays."""
+        """Free that memory; its address stays valid."""
 
     def gradients(self, elements: int) -> torch.Tensor:
         """Return zeros in binary32, for one push."""
 
     def pull(self, layer: int, parameters: memoryview) -> Future[None]:
-        """Fill the buffer with the parameters as the last whole iteration left them."""
+        """Fill the buffer with a layer's parameters as of the last complete iteration."""
 
     def push(self, layer: int, gradients: memoryview) -> Future[None]:
-        """Add the gradients, in binary32, to those that the layer has since `clear`."""
+        """Add gradients, in binary32, to the layer's gradients since `clear`."""
 
     def clear(self) -> Future[None]:
-        """Forget all gradients."""
+        """Discard all gradients."""
 
     def not_finite(self) -> Future[str | None]:
-        """Say whose gradients have NaN or an infinity since `clear`; None where nobody's have."""
+        """Return whose gradients since `clear` have NaN or an infinity; None if all are finite."""
 
     def norm(self, factor: float = 1.0) -> Future[torch.Tensor]:
         """Return the global norm of all gradients times `factor`; NaN where they are not finite."""
 
     def step(self, clip_norm: float | None, factor: float = 1.0) -> Future[int]:
-        """Update all layers, their gradients multiplied by `factor` and then scaled to at most this norm; its
-        number when it is whole. Raises NotFiniteError, and has then committed nothing, where they or what
-        they make are not finite: `clear` begins the iteration again.
+        """Update all layers and return the iteration's number when it is complete.
+
+        Gradients are multiplied by `factor` and then clipped to the norm. Raises NotFiniteError, without a
+        commit, where they or the results are not finite: `clear` begins the iteration again.
         """
 
     def states(self, layer: int, states: memoryview) -> Future[bool]:
-        """Fill the buffer with the layer's master weights, first and second moments as the last whole
-        iteration left them: 12 bytes an element. Of several workers the first one's alone; false for others.
+        """Fill the buffer with the layer's master weights, first and second moments as of the last complete
+        iteration: 12 bytes per element. Of several workers only the first one's buffer is filled; return
+        False for the others.
         """
 
     def record(self, file: Path) -> Future[int]:
-        """Have the node write what it measured so far (`Spans.write`): of how many spans."""
+        """Write the spans that the node measured so far (`Spans.write`), and return their number."""
 
     def close(self) -> None:
-        """Requests under way end first."""
+        """Close the transport after the requests under way."""
 
 
 class Local:
-    """The transport of one worker to a store in its own process. `rule` is over the worker's optimizer, whose
-    groups are read at each step, or where `update` is IN_BACKWARD with the first push after one.
+    """The transport of one worker to a store in its own process.
+
+    `rule` is over the worker's optimizer. The optimizer's groups are read at each step or, where `update` is
+    IN_BACKWARD, with the first push after one.
     """
 
     def __init__(self, store: Store, rule: Rule, update: str = AT_STEP, ahead: int = 1) -> None:
-        """`ahead` is how many layers have buffers for their update at a time."""
+        """`ahead` is how many layers may have buffers for their update at a time."""
         self._store, self._rule, self._update = store, rule, update
         self._pool = Pool(
             max(max(each.parameters_bytes, each.gradients_bytes) for each in store.model.layers)
@@ -98,9 +104,9 @@ class Local:
         if store.settings:
             rule.restore(unpacked(store.settings))
         self._pushed: set[int] = set()
-        self._groups = rule.groups()  # by which layers were updated within the backward pass
-        self._spent = self._failed = False  # gradients, and this transport
-        self._refusal: str | None = None  # whose gradients since `clear` are not finite
+        self._groups = rule.groups()  # the settings by which layers were updated in the backward pass
+        self._spent = self._failed = False  # whether a step has used the gradients; whether one has failed
+        self._refusal: str | None = None  # says whose gradients since `clear` are not finite
         self._updates = Updates(store, rule, ahead)
         self._thread = ThreadPoolExecutor(1, "luwu local")
 
@@ -112,7 +118,7 @@ class Local:
         return None
 
     def forget(self, layer: int) -> None:
-        """Do nothing: there is none."""
+        """Do nothing: there is no such memory."""
 
     def gradients(self, elements: int) -> torch.Tensor:
         return torch.zeros(elements)
@@ -127,9 +133,11 @@ class Local:
         whole: Future[None] | None = None,
         refusal: str | None = None,
     ) -> Future[None]:
-        """Add or use the gradients when `whole` is done: those that are still on their way. A layer's states
-        are read meanwhile where it is updated within the backward pass. With a `refusal` they are not used:
-        somebody's are not finite.
+        """Add the gradients, or update the layer by them, when `whole` is done; until then they are still
+        arriving.
+
+        Where the layer is updated within the backward pass, its states are read meanwhile. With a `refusal`
+        the gradients are not used: some worker's are not finite.
         """
         future: Future[None] = Future()
         if whole is None:
@@ -174,7 +182,7 @@ class Local:
 
     def _states(self, number: int, states: memoryview) -> bool:
         layer = self._store.model.layers[number]
-        buffer = mmap.mmap(-1, layer.states_bytes)  # no update needs one as large, beside the pool
+        buffer = mmap.mmap(-1, layer.states_bytes)  # outside the pool, whose bound is smaller
         self._read(STATES, number, memoryview(buffer))
         padded, used = (each * GRADIENT_BYTES for each in (layer.elements, layer.used))
         for part in range(len(states) // used):
@@ -211,7 +219,7 @@ class Local:
             return
         try:
             added = self._thread.submit(self._push, number, gradients, refusal)
-        except RuntimeError as problem:  # it is closed
+        except RuntimeError as problem:  # the executor is shut down
             future.set_exception(LuwuError(f"push: {problem}"))
             return
         added.add_done_callback(lambda done: _pass_on(done, future))
@@ -219,7 +227,7 @@ class Local:
     def _push(self, number: int, gradients: memoryview, refusal: str | None) -> None:
         self._check_unspent("gradients that were clipped are not added to")
         self._refusal = self._refusal or refusal
-        if self._refusal is not None:  # nobody reads gradients until `clear`
+        if self._refusal is not None:  # gradients are not read until `clear`
             self._pushed.add(number)
             return
         layer = self._store.model.layers[number]
@@ -284,7 +292,7 @@ class Local:
                     "settings of the optimizer changed between the first gradients and step(): "
                     f"accepted with update={AT_STEP!r}"
                 )
-        self._failed = True  # until it is whole
+        self._failed = True  # until the iteration is complete
         if self._update == AT_STEP:
             for number in reversed(range(len(self._store.model.layers))):
                 self._updates.begin(number, prepared=prepared)
@@ -324,7 +332,7 @@ class Local:
         return Purpose(self._store.iteration + 1, phase, number)
 
     def _with(self, sizes: Sequence[int], function: Callable[[Sequence[memoryview]], None]) -> None:
-        """Call it with buffers of the pool."""
+        """Call a function with buffers of the pool."""
         buffers = self._pool.take(sizes)
         assert buffers is not None
         try:
@@ -334,13 +342,13 @@ class Local:
 
 
 def say(notice: str) -> None:
-    """Print what a store was found to be, once, beside what a script prints."""
+    """Print a store's notice, if there is one, to standard error."""
     if notice:
         print(f"LuWu: {notice}", file=sys.stderr, flush=True)
 
 
 def _pass_on(done: Future[None], future: Future[None]) -> None:
-    """Have a future end as another one has."""
+    """Complete a future as another one has ended."""
     if (problem := done.exception()) is not None:
         future.set_exception(problem)
     else:

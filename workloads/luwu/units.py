@@ -1,4 +1,4 @@
-"""The layers of a model, as its module tree has them. Imports torch, and of the project errors."""
+"""Cut a model's module tree into layers. Imports torch and, from the project, errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WHOLE = (nn.MultiheadAttention, nn.RNNBase)  # these use their children's parame
 
 
 class Unit:
-    """A layer: the modules whose calls need its parameters, and the storage that these have meanwhile."""
+    """A layer: its parameters, and the modules whose calls need them."""
 
     def __init__(self, name: str, whole: bool) -> None:
         self.name = name
@@ -20,9 +20,11 @@ class Unit:
 
 
 def cut(model: nn.Module, kinds: tuple[type[nn.Module], ...] = ()) -> list[Unit]:
-    """Return the layers of a model, in the order of its parameters: each member of a ModuleList, each module
-    of these kinds, and of what is left each module that has parameters of its own. Modules of the last kind
-    that share weights are one layer. Raises LuwuError where others do.
+    """Cut a model into layers, in the order of its parameters, and return them.
+
+    A layer is each member of a ModuleList, each module of `kinds` (or of WHOLE), and, of the rest, each
+    module that has parameters of its own. Modules of the rest that share weights are one layer. Raises
+    LuwuError if other layers share weights, or if no parameter is trained.
     """
     units: list[Unit] = []
     owner: dict[int, Unit] = {}

@@ -1,7 +1,6 @@
-"""Updates of layers on disks, of which several are under way: one's states are read while another's are
-written.
+"""Update layers on disks, several at a time: one layer's states are read while another's are written.
 
-Owns the threads that do so, and the buffers. Imports torch, and of the project the node's parts.
+Owns the threads that do so, and the buffers. Imports torch and, from the project, the node's parts.
 """
 
 from __future__ import annotations
@@ -26,7 +25,9 @@ from workloads.luwu.store import GRADIENTS, PARAMETERS, STATES, Store
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Gradients in memory, which have all come when `whole` is done, and are not needed when `used` is."""
+    """Gradients in memory. `whole` completes when all have arrived; the update completes `used` when it no
+    longer needs them.
+    """
 
     whole: Future[None]
     gradients: memoryview
@@ -35,8 +36,8 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The changes to gradients on disks before an update: they are multiplied by `factor`, and then scaled to
-    a norm, where there is one, by the `total` that they have.
+    """Changes to gradients from disks before an update: multiplied by `factor`, then clipped to `norm`, if
+    there is one, given their `total` norm.
     """
 
     factor: float
@@ -54,15 +55,16 @@ class _Update:
     number: int
     given: Given | None
     prepared: Prepared | None
-    buffers: list[mmap.mmap] = field(default_factory=list)  # parameters, states, and gradients from disks
+    buffers: list[mmap.mmap] = field(default_factory=list)  # parameters, states, gradients from disks
     read: list[Future[None]] = field(default_factory=list)
 
 
 class Updates:
-    """The updates of the iteration that comes next in a store. `begin` does not wait, `finish` waits for all.
-    After an error nothing more is updated: resume the store. An update that would make NaN or an infinity is
-    not written, and `finish` raises NotFiniteError until `forget`. `ahead` is how many layers have buffers at
-    a time.
+    """Runs the updates of a store's next iteration.
+
+    `begin` does not wait; `finish` waits for all. `ahead` is the number of layers that may have buffers at a
+    time. After an error nothing more is updated: resume the store. An update that would make NaN or an
+    infinity is not written, and `finish` raises NotFiniteError until `forget`.
     """
 
     def __init__(self, store: Store, rule: Rule, ahead: int) -> None:
@@ -89,8 +91,8 @@ class Updates:
             thread.start()
 
     def begin(self, number: int, given: Given | None = None, prepared: Prepared | None = None) -> None:
-        """Update a layer, by what is given or by its gradients on the disks. Raises LuwuError after an
-        error.
+        """Begin the update of a layer, by `given` gradients or by its gradients on the disks. Raises
+        LuwuError after an error.
         """
         with self._changed:
             if self._failure is not None:
@@ -99,21 +101,21 @@ class Updates:
         self._to_read.put(_Update(number, given, prepared))
 
     def finish(self) -> None:
-        """Return when all that was begun is written. Raises what went wrong first."""
+        """Wait until all updates are written. Raises the first error."""
         with self._changed:
             self._changed.wait_for(lambda: self._under_way == 0 or self._failure is not None)
             if (problem := self._failure or self._refusal) is not None:
                 raise problem
 
     def forget(self) -> None:
-        """Begin the iteration again, after `finish`."""
+        """Forget a refused update, so that the iteration can begin again; call it after `finish`."""
         self._refusal = None
 
     def close(self) -> None:
-        """End the threads; updates that are under way are not waited for."""
+        """Stop the threads, without waiting for updates under way."""
         self._fail(LuwuError("closed"))
         for waiting, thread in zip((self._to_read, self._to_update), self._threads, strict=True):
-            waiting.put(None)  # the second when the first has handed on what it had
+            waiting.put(None)  # the first thread ends before the second, and passes its updates on
             thread.join()
 
     def _read(self, update: _Update) -> None:
@@ -122,7 +124,7 @@ class Updates:
         if update.given is None:
             sizes.append(layer.gradients_bytes)
         buffers = self._pool.take(sizes)
-        if buffers is None:  # after an error
+        if buffers is None:  # the pool was stopped
             raise self._failure or LuwuError("closed")
         update.buffers = buffers
         for kind, buffer in zip((STATES, GRADIENTS), buffers[1:], strict=False):

@@ -1,6 +1,7 @@
-"""A transport whose requests are timed, for who measures how much of communication computing hides.
+"""A transport that logs when its requests and waits begin and end, to measure how much communication is
+hidden by computing.
 
-Imports torch, and of the project the transport's interface and the node's parts.
+Imports torch and, from the project, the transport's interface and the node's parts.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 
 class _Timed(Future[T]):
-    """A request's future whose waits are logged."""
+    """A request's future that logs waits for it."""
 
     def __init__(self, log: Log) -> None:
         super().__init__()
@@ -37,7 +38,9 @@ class _Timed(Future[T]):
 
 
 class Watched:
-    """A `Transport` to another one. Pulls and pushes are communication, the rest is the node's work."""
+    """A `Transport` that forwards to another one and logs. Pulls and pushes count as communication, the rest
+    as the node's work.
+    """
 
     def __init__(self, transport: Transport, log: Log) -> None:
         self._transport, self._log = transport, log

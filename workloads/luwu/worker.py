@@ -1,7 +1,7 @@
-"""The transport of a worker to an optimizer node elsewhere: parameters and gradients by the job's owned tree,
-calls over TCP.
+"""The transport of a worker to an optimizer node on another host: parameters and gradients travel by the
+job's owned tree, calls by TCP.
 
-Imports torch, and of the project the node's parts.
+Imports torch and, from the project, the node's parts.
 """
 
 from __future__ import annotations
@@ -53,28 +53,28 @@ from workloads.luwu.transport import AT_STEP, IN_BACKWARD, say
 T = TypeVar("T")
 Answer = tuple[Reply, bytes]
 """A reply, and the bytes that came with it."""
-PUSHES = 3  # of gradients that have a buffer in the memory
+PUSHES = 3  # pushes of gradients that have a buffer in the memory
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The facts that `initialize` has when it connects."""
+    """The arguments with which `initialize` connects to a node."""
 
     model: Model
     rule: Rule
     values: Callable[[str], torch.Tensor]
     resume: bool
-    folders: tuple[str, ...] = ()  # of the node's disks, where it is in another process
+    folders: tuple[str, ...] = ()  # of the node's disks, where the node is another process
     rates: Rates | None = None
     update: str = AT_STEP
-    seen: Seen | None = None  # the requests that are made, for the verdict on a job
-    moments: Callable[[str], Moments] | None = None  # the first ones; zeros
-    start: int = 0  # the iteration that the first values are of
+    seen: Seen | None = None  # records the requests, for the verdict on a job
+    moments: Callable[[str], Moments] | None = None  # the first moments; None: zeros
+    start: int = 0  # the iteration of the first values
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A request of the tree under way, and what is done when it is carried out."""
+    """A request to the tree that is under way, and the function to call when it is done."""
 
     request: Request
     future: Future[None]
@@ -82,9 +82,11 @@ class _Asked:
 
 
 class Distant:
-    """A `Transport`. `udp` is bound, `control` connected to the node, whose name is `node`; both are this
-    one's from now on. The buffers that `parameters` and `gradients` return are shared with the NIC: what is
-    pulled and pushed in these is not copied by this process.
+    """A `Transport` to a node on another host.
+
+    `udp` is bound and `control` is connected to the node, which messages call `node`; this object owns both
+    sockets from now on. The NIC shares the buffers that `parameters` and `gradients` return: pulls and pushes
+    of these need no copy in this process.
     """
 
     def __init__(
@@ -98,8 +100,8 @@ class Distant:
         added: Callable[[int], None] = lambda _: None,
         ended: Callable[[Facts], None] = lambda _: None,
     ) -> None:
-        """`added` hears how many bytes of gradients are on the node, push by push, and `ended` what the NIC
-        did, when it is closed.
+        """`added` is called with the bytes of gradients of each push that has ended, and `ended` with the
+        NIC's counters when this transport closes.
         """
         self._added, self._ended, self._is_closed = added, ended, False
         self._model, self._rule = opening.model, opening.rule
@@ -133,7 +135,7 @@ class Distant:
             self._workers = tree.workers
             self._greet(opening, tree)
             self._threads = [
-                threading.Thread(target=self._hear, name="luwu replies", daemon=True),
+                threading.Thread(target=self._receive_replies, name="luwu replies", daemon=True),
                 *(
                     threading.Thread(target=self._finish, args=(name,), name=name, daemon=True)
                     for name in self._queues
@@ -149,15 +151,13 @@ class Distant:
 
     @property
     def nic(self) -> Nic:
-        """The end of the tree, for who measures it."""
+        """Return this worker's end of the tree, for measurements."""
         return self._nic
 
     # ------------------------------------------------------------ buffers that the NIC shares
 
     def parameters(self, layer: int) -> torch.Tensor:
-        """Return the elements that a pull of this layer may fill without a copy. `forget` gives their memory
-        back.
-        """
+        """Return memory that a pull of this layer fills without a copy. `forget` frees it."""
         used = self._model.layers[layer].used
         return torch.frombuffer(
             self._nic.memory,
@@ -167,13 +167,13 @@ class Distant:
         )
 
     def forget(self, layer: int) -> None:
-        """Give the memory of a layer's parameters back to the system; they are zeros until the next pull."""
+        """Free the memory of a layer's parameters; they are zeros until the next pull."""
         size = _pages(self._model.layers[layer].used * PARAMETER_BYTES)
         self._nic.forget(self._starts[layer], size)
 
     def gradients(self, elements: int) -> torch.Tensor:
-        """Return zeros that one push may send without a copy; waits while PUSHES others are lent or sent."""
-        start = self._take()
+        """Return zeros that one push sends without a copy; wait while PUSHES others are in use."""
+        start = self._free_slot()
         flat = torch.frombuffer(self._nic.memory, dtype=torch.float32, count=elements, offset=start)
         self._lent.add(start)
         return flat.zero_()
@@ -201,7 +201,7 @@ class Distant:
         if start in self._lent:
             self._lent.remove(start)
         else:
-            start = self._take()
+            start = self._free_slot()
             self._nic.memory[start : start + size] = gradients
         what = f"push of layer {self._model.layers[layer].name}"
         with self._lock:
@@ -252,7 +252,7 @@ class Distant:
         return _mapped(self._asked(RECORD, file=str(file)), lambda reply, _: int(reply.value))
 
     def close(self) -> None:
-        """Nothing where it is closed already."""
+        """Close the transport after the requests under way; a second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -271,7 +271,7 @@ class Distant:
     # ------------------------------------------------------------ within
 
     def _greet(self, opening: Opening, tree: Tree) -> None:
-        """Tell the node of the model, and give it what it asks for."""
+        """Send the greeting, and the first values that the node asks for, until the node's store is open."""
         self._control.send(
             Greeting(
                 worker=tree.worker,
@@ -320,7 +320,9 @@ class Distant:
             raise
 
     def _call(self, call: str, **needs: Any) -> tuple[int, Future[Answer]]:
-        """Send the next call; the lock is held. The node answers some of them."""
+        """Send the next call, and return its number and the future of its reply. The caller holds the lock.
+        The node does not reply to PULL and CLOSE.
+        """
         if self._reason is not None:
             raise LuwuError(self._reason)
         number = self._number
@@ -341,7 +343,7 @@ class Distant:
         return future
 
     def _finish(self, name: str) -> None:
-        """Wait for requests in the order in which they were asked for."""
+        """Finish the requests of a queue in order: wait for each, call its function, complete its future."""
         while (asked := self._queues[name].get()) is not None:
             try:
                 if name != "luwu scales":
@@ -353,7 +355,7 @@ class Distant:
                 self._fail(reason)
                 asked.future.set_exception(LuwuError(reason))
 
-    def _hear(self) -> None:
+    def _receive_replies(self) -> None:
         try:
             while True:
                 message, content = self._control.receive()
@@ -370,7 +372,7 @@ class Distant:
             self._fail(str(problem))
 
     def _fail(self, reason: str) -> None:
-        """Nothing waits from now on."""
+        """Record the first reason for which nothing more will come, and fail the replies that are awaited."""
         if self._reason is None:
             self._reason = reason
         for future in list(self._replies.values()):
@@ -382,14 +384,16 @@ class Distant:
         self._added(size)
 
     def _set_scale(self, request: Request, reply: Future[Answer], start: int, size: int) -> None:
-        """Send what is pushed; zeros where somebody's values are not finite, which nobody will use."""
+        """Give a push its scale, so that it is sent. If some worker's values are not finite, zeros are sent,
+        which the node does not use.
+        """
         if reply.exception() is None:
             scale = reply.result()[0].scale
             if scale is None:
                 self._nic.memory[start : start + size] = bytes(size)
             request.scale(scale or 0)
 
-    def _take(self) -> int:
+    def _free_slot(self) -> int:
         while True:
             try:
                 return self._free.get(timeout=0.2)
@@ -398,7 +402,7 @@ class Distant:
                     raise LuwuError(self._reason) from None
 
     def _offset(self, buffer: memoryview) -> int:
-        """Return where in the memory a buffer lies; outside, something else."""
+        """Return a buffer's offset in the memory; of a buffer outside, any other number."""
         return ctypes.addressof(ctypes.c_char.from_buffer(buffer)) - self._base if len(buffer) else -1
 
 
@@ -407,7 +411,7 @@ def _pages(size: int) -> int:
 
 
 def _mapped(asked: Future[Answer], function: Callable[[Reply, bytes], T]) -> Future[T]:
-    """Return what comes of a reply."""
+    """Return a future with the value of `function` on a reply."""
     future: Future[T] = Future()
 
     def settle(reply: Future[Answer]) -> None:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Works made of other works: one that does something when another is done, and one that is several. */
+/* Works made of other works: AfterWork runs a function after one, TogetherWork combines several. */
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -24,8 +24,9 @@ using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 using After = std::function<void()>;
 
 /*
- * A work, and what puts its answer where it belongs: `after` runs once, on the thread that completes the work,
- * before whoever waits goes on. `result` is what the script knows: the work may be of other tensors.
+ * A work, and a function that moves its result to its destination. `after` runs once, on the thread that
+ * completes the work, before any waiting thread continues. The script sees `result`: the work itself may have
+ * other tensors.
  */
 class AfterWork : public Work {
   public:
@@ -34,7 +35,7 @@ class AfterWork : public Work {
 	{
 	}
 
-	/* The future of several lists has them as such, as gloo's has. */
+	/* With several lists the future's value is a list of lists, like gloo's. */
 	AfterWork(int rank, WorkPtr work, const std::vector<Tensors> &results, After after)
 	    : Work(rank, work->retrieveOpType()), work_(std::move(work))
 	{
@@ -43,11 +44,11 @@ class AfterWork : public Work {
 
 		for (const auto &each : results)
 			result_.insert(result_.end(), each.begin(), each.end());
-		/* the result, and not this work: the future may outlive it */
+		/* captures the result, not this work: the future may outlive it */
 		future_ = work_->getFuture()->then(
 			[result = is_one ? c10::IValue(result_) : c10::IValue(results),
 			 after = std::move(after)](c10::ivalue::Future &done) {
-				c10::InferenceMode all_tensors; /* may be written, such of inference too */
+				c10::InferenceMode all_tensors; /* to write tensors made in inference mode */
 
 				if (done.hasError())
 					std::rethrow_exception(done.exception_ptr());
@@ -87,7 +88,7 @@ class AfterWork : public Work {
 	FuturePtr future_;
 };
 
-/* Several works that are waited for as one. */
+/* Several works that are awaited as one. */
 class TogetherWork : public Work {
   public:
 	TogetherWork(int rank, std::vector<WorkPtr> works, OpType type = OpType::COALESCED)
@@ -122,7 +123,7 @@ class TogetherWork : public Work {
 	Tensors result() override { return future_->value().toTensorVector(); }
 	FuturePtr getFuture() override { return future_; }
 
-	/* All of them, also where one fails: nothing is left under way. */
+	/* Waits for all, even if one fails, so that none stays under way. */
 	bool wait(std::chrono::milliseconds timeout = kNoTimeout) override
 	{
 		Unlocked unlocked;
@@ -154,7 +155,7 @@ class TogetherWork : public Work {
 	FuturePtr future_;
 };
 
-/* The works that a script began since it said that it coalesces, where it has. */
+/* The works that a script has begun since it started to coalesce, if it has. */
 class Coalesced {
   public:
 	void start()

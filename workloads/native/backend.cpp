@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The C++ half of the torch backend `inc`: a c10d::Backend that hands sums to workloads/backend.py (Sums) and
- * everything else to a backend of gloo's within it. Compiled against the torch that is installed
+ * The C++ half of the torch backend `inc`: a c10d::Backend that passes sums to workloads/sums.py (Sums) and
+ * everything else to a gloo backend inside it. Compiled against the installed torch
  * (workloads/native/build.py); docs/backend.md says why it is not Python.
  *
- * Three rules keep it from hanging. Gloo is never entered by a thread that holds the interpreter's lock. A sum
- * is alive until it has ended, whoever lets go of it. A callback never runs on the thread that sums, so that it
- * may wait for a later sum.
+ * Three rules keep it from hanging. A thread that holds the interpreter's lock never enters gloo. A sum stays
+ * alive until it has ended, whoever releases it. A callback never runs on the sum thread, so that it may wait
+ * for a later sum.
  */
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -24,10 +24,10 @@ using namespace c10d;
 
 namespace inc {
 
-/* What all groups of this process were asked for that gloo carries: of tensors, not of packets. */
+/* The bytes of tensors, not of packets, that gloo carries for all groups of this process. */
 std::atomic<int64_t> by_gloo_bytes{0};
 
-/* The same of one group. */
+/* The same for one group. */
 struct Tally {
 	std::atomic<int64_t> size_bytes{0};
 };
@@ -57,7 +57,7 @@ int64_t elements_of(const Tensors &tensors)
 	return elements;
 }
 
-/* What all workers must ask for alike: the type is that of the first of `tensors`. */
+/* The part of a call that must be equal on all workers; the type is that of the first of `tensors`. */
 Asked asked(uint64_t kind, const Tensors &tensors = {}, int64_t elements = 0)
 {
 	uint64_t type = tensors.empty() || !tensors[0].defined() ? 0 : (uint64_t)tensors[0].scalar_type() + 1;
@@ -78,8 +78,8 @@ Asked rooted(int64_t root, Asked asked)
 }
 
 /*
- * What a script's call asks for, as long as this lives: the calls that stand for it, of other types or
- * operations, are told by its own words.
+ * Records the script's call for this object's lifetime. Calls that replace it, with other types or
+ * operations, are reported as the script's own call.
  */
 class Said {
   public:
@@ -108,7 +108,7 @@ class Said {
 	bool is_first_;
 };
 
-/* Whether the job's reducer sums these so. */
+/* Whether the job's reducer can sum these tensors by this operation. */
 bool is_summed(const Tensors &tensors, const ReduceOp &operation)
 {
 	if (tensors.empty() || !(operation == ReduceOp::SUM || operation == ReduceOp::AVG))
@@ -125,8 +125,8 @@ bool is_summed(const Tensors &tensors, const ReduceOp &operation)
 }
 
 /*
- * The side of a collective where each vector has the parts of all workers: `parts`, one of each, or one of all
- * in one piece. Gloo says what is wrong where they are not.
+ * Whether `parts` is the side of a collective that has the parts of all workers: one tensor for each, or one
+ * for all. If not, gloo reports what is wrong.
  */
 bool are_parts(const Tensors &parts, const at::Tensor &part, int workers)
 {
@@ -162,13 +162,17 @@ std::vector<Tensors> each_alone(const Tensors &tensors)
 	return lists;
 }
 
-/* What gloo would reduce, as the sizes of what is carried name it: it was measured with this type. */
+/*
+ * The name of an all-reduce of integers in the sizes that the network carries: it was measured with this
+ * type.
+ */
 constexpr const char *REDUCTION = "all_reduce of int64";
 
 /*
- * Sums and averages of floats go to the script's reducer, where there is one; so do gathering, broadcasting
- * and scattering, and reducing what was gathered, at the sizes at which that carries them. Each other method
- * that gloo has is gloo's; tests/unit/test_backend_methods.py compares them with torch's own list.
+ * The backend of a process group. Sums and averages of floats go to the job's reducer, if there is one. So do
+ * gather, broadcast and scatter collectives, and reductions of gathered values, at the sizes that the network
+ * carries. Gloo has all other methods; tests/unit/test_backend_methods.py compares them with torch's own
+ * list.
  */
 class IncBackend : public Backend {
   public:
@@ -180,7 +184,7 @@ class IncBackend : public Backend {
 		line_ = sums.attr("line").cast<LinePtr>();
 	}
 
-	/* Of a group that sums nothing. */
+	/* For a group that gloo alone serves. */
 	IncBackend(BackendPtr gloo, TallyPtr tally, OrderPtr order)
 	    : Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)), tally_(std::move(tally)),
 	      order_(std::move(order))
@@ -189,10 +193,10 @@ class IncBackend : public Backend {
 
 	~IncBackend() override
 	{
-		Unlocked unlocked; /* gloo waits for its threads, which may wait for the interpreter */
+		Unlocked unlocked; /* gloo waits for its threads, which may wait for the interpreter's lock */
 
 		if (order_ && order_->is_broken())
-			gloo_.release(); /* they wait for what others do not ask for, until their timeout */
+			gloo_.release(); /* its threads wait, until timeout, for calls never made */
 		gloo_.reset();
 	}
 
@@ -448,7 +452,7 @@ class IncBackend : public Backend {
 		    !are_plain(outputs) || !are_plain(inputs) || !are_of_a_type(outputs, inputs))
 			return seen(outputs, [&] { return gloo_->alltoall(outputs, inputs, options); });
 
-		/* gloo wants tensors of a size here, and parts of any size of one tensor */
+		/* here gloo needs tensors of equal sizes; in alltoall_base it accepts parts of any size */
 		Unlocked unlocked;
 		Moved staged;
 		auto here = staged.written(outputs), there = staged.read(inputs);
@@ -476,7 +480,7 @@ class IncBackend : public Backend {
 		});
 	}
 
-	/* Between two workers, or waited for within: of no timeline. */
+	/* Point-to-point calls, and those that block, are not in the timeline. */
 	WorkPtr send(Tensors &tensors, int rank, int tag) override
 	{
 		Unlocked unlocked;
@@ -499,7 +503,7 @@ class IncBackend : public Backend {
 		return coalesced_.kept(gloo_->recvAnysource(tensors, tag));
 	}
 
-	/* Between these, calls begin as ever; they are waited for as one. */
+	/* Between these two, calls start as usual, and are awaited as one. */
 	void startCoalescing() override { coalesced_.start(); }
 
 	WorkPtr endCoalescing() override
@@ -523,14 +527,14 @@ class IncBackend : public Backend {
 		gloo_->setSequenceNumberForGroup();
 	}
 
-	/* All collectives, by which TORCH_DISTRIBUTED_DEBUG tells them apart: gloo knows of its own. */
+	/* The number of all collectives, which TORCH_DISTRIBUTED_DEBUG uses: gloo counts only its own. */
 	uint64_t getSequenceNumberForGroup() override { return gloo_->getSequenceNumberForGroup() + summed_; }
 	c10::intrusive_ptr<Options> getBackendOptions() override { return gloo_->getBackendOptions(); }
 	void setTimeout(std::chrono::milliseconds timeout) override { gloo_->setTimeout(timeout); }
 	void enableCollectivesTiming() override { gloo_->enableCollectivesTiming(); }
 	bool supportsSplitting() const override { return gloo_->supportsSplitting(); }
 
-	/* A part of the workers, whose sums are gloo's; null where this worker is in none. */
+	/* A group of some of the workers, whose sums gloo does; null if this worker is not in it. */
 	BackendPtr split(const c10::intrusive_ptr<Store> &store, const std::vector<int> &ranks,
 			 const c10::intrusive_ptr<Options> &options) override
 	{
@@ -564,7 +568,7 @@ class IncBackend : public Backend {
 	}
 
   private:
-	/* What is done when all is that was asked of the script's reducer until now; null where nothing is left. */
+	/* A work that completes after all sums asked for until now; null if none is left. */
 	WorkPtr fence() const
 	{
 		if (!line_)
@@ -640,7 +644,7 @@ class IncBackend : public Backend {
 						: size_of(tensors);
 	}
 
-	/* The time limit of a call, in seconds: its own, else the group's, which may be set anew. */
+	/* A call's time limit in seconds: its own, else the group's, which may have been changed. */
 	template <typename How> double limit(const How &options) const
 	{
 		auto given = options.timeout == c10d::kUnsetTimeout ? gloo_->getBackendOptions()->timeout
@@ -649,7 +653,7 @@ class IncBackend : public Backend {
 		return std::chrono::duration<double>(given).count();
 	}
 
-	/* The work of a call whose tensors were staged. */
+	/* The work of a call with staged tensors. */
 	template <typename Result = Tensors> WorkPtr after(WorkPtr work, const Result &result, After then) const
 	{
 		return c10::make_intrusive<AfterWork>(rank_, std::move(work), result, std::move(then));
@@ -667,7 +671,7 @@ class IncBackend : public Backend {
 		return after(call(all, how), tensors, staged.after());
 	}
 
-	/* Whether gloo is given others in the place of these. */
+	/* Whether gloo needs staged tensors instead of these. */
 	template <typename Outputs, typename Inputs>
 	static bool is_staged(const Outputs &outputs, const Inputs &inputs)
 	{
@@ -695,7 +699,10 @@ class IncBackend : public Backend {
 		return true;
 	}
 
-	/* As gloo does it, by an all-reduce of all parts, with a future, and for parts of any size. */
+	/*
+	 * Reduces and scatters as gloo does, by an all-reduce of all parts, but with a future, and for parts
+	 * of any size.
+	 */
 	WorkPtr reduce_parts(const Tensors &outputs, const std::vector<Tensors> &inputs,
 			     const ReduceScatterOptions &options)
 	{
@@ -746,7 +753,7 @@ class IncBackend : public Backend {
 		return true;
 	}
 
-	/* Whether workers gather parts that are not of one size: all see it by what they gather into. */
+	/* Whether workers gather parts of different sizes: all see it by the outputs. */
 	bool is_uneven(const std::vector<Tensors> &outputs, const Tensors &inputs) const
 	{
 		return outputs.size() == 1 && inputs.size() == 1 && outputs[0].size() == (size_t)size_ &&
@@ -754,7 +761,10 @@ class IncBackend : public Backend {
 		       outputs[0][rank_].numel() == inputs[0].numel();
 	}
 
-	/* As gloo wants those that it gathers. What it refuses anyway is alike enough. */
+	/*
+	 * Whether outputs and inputs have the shapes that gloo needs to gather them; true for calls that gloo
+	 * refuses anyway.
+	 */
 	bool are_of_a_shape(const std::vector<Tensors> &outputs, const Tensors &inputs) const
 	{
 		if (outputs.size() != 1 || inputs.size() != 1 || !are_plain(outputs) || !are_plain(inputs))
@@ -787,13 +797,13 @@ class IncBackend : public Backend {
 		return after(c10::make_intrusive<TogetherWork>(rank_, std::move(works)), outputs, [] {});
 	}
 
-	/* By sizes, which all workers know: they decide alike. */
+	/* Whether the network carries a collective: decided by its size, which is equal on all workers. */
 	template <typename Data> bool carries(const char *collective, const Data &data) const
 	{
 		return script_ && script_->carries(collective, size_of(data));
 	}
 
-	/* What `start` begins. */
+	/* Makes a work, and starts it by `start`. */
 	template <typename Start>
 	WorkPtr begun(OpType type, const char *title, int64_t size_bytes, const Tensors &result, int64_t kind,
 		      Start start)
@@ -808,7 +818,7 @@ class IncBackend : public Backend {
 		return coalesced_.kept(work);
 	}
 
-	/* A collective of the vectors that `made` makes; as for `counted_bytes`, see Batch. */
+	/* Carries a collective of the vectors that `made` makes. `counted_bytes`: see Batch. */
 	template <typename Made>
 	WorkPtr carried(OpType type, const char *title, int64_t size_bytes, const Tensors &result, double limit_s,
 			int64_t kind, Made made, int64_t counted_bytes = -1)
@@ -818,7 +828,7 @@ class IncBackend : public Backend {
 			if (kind == COURSE_SUMMED)
 				script_->before_sum();
 			auto started_s = Line::now_s();
-			c10::InferenceMode all_tensors; /* may be read and written, such of inference too */
+			c10::InferenceMode all_tensors; /* for access to tensors made in inference mode */
 
 			line_->carry(work, made(), started_s, limit_s, counted_bytes);
 		});
@@ -831,7 +841,7 @@ class IncBackend : public Backend {
 
 		if (order_)
 			order_->require_same();
-		auto work = collective(); /* what gloo refuses is no call that others must ask for, too */
+		auto work = collective(); /* a call that gloo refuses is not one that others must make */
 
 		record(work);
 		count(size_bytes);
@@ -869,15 +879,15 @@ class IncBackend : public Backend {
 	}
 
 	BackendPtr gloo_;
-	ScriptPtr script_; /* this and the two below are null where the group sums nothing */
+	ScriptPtr script_; /* this and the next two are null if gloo alone serves the group */
 	LinePtr line_;
 	CoursePtr course_;
 	Coalesced coalesced_;
-	std::atomic<uint64_t> summed_{0}; /* sums of the script's reducer */
+	std::atomic<uint64_t> summed_{0}; /* sums by the job's reducer */
 	TallyPtr tally_;
 	std::mutex mutex_;
-	std::vector<WorkPtr> orphans_; /* under way on the script's tensors, when others were seen to differ */
-	OrderPtr order_; /* null for a part that torch split off */
+	std::vector<WorkPtr> orphans_; /* under way on the script's tensors when calls were found to differ */
+	OrderPtr order_; /* null for a group that torch split off */
 };
 
 } // namespace inc

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of sums that are no binary32 in one piece. */
+/* Buffers for sums of tensors that are not contiguous binary32. */
 #pragma once
 
 #include <ATen/ATen.h>
@@ -9,10 +9,10 @@
 
 namespace inc {
 
-/* It is used again: what a system gives anew has to be cleared by it first, page by page. */
+/* A pool of buffers. They are reused because the kernel must clear new memory first, page by page. */
 class Buffers {
   public:
-	/* A binary32 vector, with anything in it. */
+	/* Returns a binary32 vector with undefined contents. */
 	at::Tensor take(int64_t elements)
 	{
 		std::unique_lock<std::mutex> lock(mutex_);
@@ -32,7 +32,7 @@ class Buffers {
 		return whole.narrow(0, 0, elements);
 	}
 
-	/* Takes back a vector that nobody uses any more. */
+	/* Returns a vector that is no longer used to the pool. */
 	void give(const at::Tensor &vector)
 	{
 		auto elements = (int64_t)(vector.storage().nbytes() / sizeof(float));
@@ -45,7 +45,7 @@ class Buffers {
 	}
 
   private:
-	static constexpr size_t MOST = 8; /* as many as vectors of one size are under way at a time, in practice */
+	static constexpr size_t MOST = 8; /* in practice, as many vectors of one size are in use at once */
 
 	std::mutex mutex_;
 	std::deque<at::Tensor> free_;

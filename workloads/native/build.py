@@ -1,8 +1,8 @@
-"""The compiled half of the torch backend `inc`: where its file is, and its making. `python -m
-workloads.native.build` makes it where it is missing; set-up does so once torch is installed.
+"""Compile and load the compiled half of the torch backend `inc`. `python -m workloads.native.build` compiles
+it where it is missing; set-up does so once torch is installed.
 
-It is of the torch that is installed, to the version, and so is none of a wheel's files: where it is missing
-when a worker first needs it, it is compiled then.
+The file fits exactly one version of torch, so that a wheel cannot contain it: where it is missing when a
+worker first needs it, it is compiled then.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from types import ModuleType
 
 NAME = "workloads._backend"
 SOURCE = Path(__file__).with_name("backend.cpp")
-OLDEST, NEWEST = (2, 11), (2, 14)  # torch's versions that tests/privileged/test_torch.py was run on
+OLDEST, NEWEST = (2, 11), (2, 14)  # torch's versions that tests/privileged/test_torch.py has run on
 _LIMIT_S = 900.0  # a quiet machine takes 15 s
-_KEPT_S = 30 * 86_400.0  # that no checkout has taken a file of the cache
+_KEPT_S = 30 * 86_400.0  # a file of the cache that no checkout has used for so long is stale
 _TAIL_LINES = 3
 
 
 class BuildError(RuntimeError):
-    """The backend cannot be compiled; the message is one line and says what is missing."""
+    """The backend cannot be compiled; the message is one line and names the cause."""
 
 
 def load() -> ModuleType:
-    """Return the module, compiled before where it is missing. Raises BuildError."""
-    if NAME in sys.modules:  # torch takes its classes once
+    """Return the module, after compiling it where it is missing. Raises BuildError."""
+    if NAME in sys.modules:  # its classes can be registered with torch only once
         return sys.modules[NAME]
-    import torch  # noqa: F401  # its libraries are those that the module needs
+    import torch  # noqa: F401  # loads the libraries that the module needs
 
     file = compiled()
     loader = ExtensionFileLoader(NAME, str(file))
@@ -54,12 +54,12 @@ def load() -> ModuleType:
 
 
 def compiled() -> Path:
-    """Return the file for this torch, this Python and this source, made where it is missing. Raises
+    """Return the file for this torch, this Python and these sources, compiled where it is missing. Raises
     BuildError.
     """
     for folder in _folders():
         if (file := folder / _file_name()).exists():
-            _mark_as_taken(file)
+            _keep_fresh(file)
             return file
     for folder in _folders():
         if _is_writable(folder):
@@ -68,12 +68,14 @@ def compiled() -> Path:
 
 
 def _torch_version() -> str:
-    """Return the version that pip installed: asking torch itself would take its import."""
+    """Return the version of torch that pip installed, without importing torch."""
     return importlib.metadata.version("torch")
 
 
 def made_for(version: str) -> str:
-    """Return words on torch's versions, in brackets, where this one is none of them; else nothing."""
+    """Return the supported versions of torch, in brackets, if this version is not among them; else an empty
+    string.
+    """
     release = tuple(int(part) if part.isdecimal() else 0 for part in version.split(".")[:2])
     if OLDEST <= release <= NEWEST:
         return ""
@@ -88,7 +90,9 @@ def _file_name() -> str:
 
 
 def _folders() -> tuple[Path, ...]:
-    """Return where the file may be: beside the package, where all users read it; else the caller's own."""
+    """Return the folders in which the file may be: beside the package, for all users, or in the caller's own
+    cache.
+    """
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return (SOURCE.parents[1], Path(cache) / "optinc")
 
@@ -102,7 +106,7 @@ def _is_writable(folder: Path) -> bool:
 
 
 def _made(file: Path) -> Path:
-    """Compile it, once, however many workers ask at once."""
+    """Compile the file, once only, even if several workers ask at the same time."""
     folder = os.open(file.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -125,8 +129,8 @@ def _made(file: Path) -> Path:
 
 
 def _remove_stale(file: Path) -> None:
-    """Remove files for this torch and this Python of other sources. Beside the package these are of the past;
-    a cache is shared by checkouts, and keeps what one of them took lately.
+    """Remove files for this torch and this Python of other sources. Beside the package, any such file is old;
+    a cache is shared by several checkouts, so that a file stays that one of them used in the last 30 days.
     """
     is_own = file.parent == _folders()[0]
     for other in file.parent.glob(f"{file.name.rsplit('.', 2)[0]}.*.so"):
@@ -134,8 +138,10 @@ def _remove_stale(file: Path) -> None:
             other.unlink()
 
 
-def _mark_as_taken(file: Path) -> None:
-    """Keep a cache's file from counting as stale. Another user's is not ours to keep."""
+def _keep_fresh(file: Path) -> None:
+    """Update the time of a file in the cache, so that it does not count as stale. Does nothing for another
+    user's file.
+    """
     with contextlib.suppress(OSError):
         if file.parent != _folders()[0] and time.time() - file.stat().st_mtime > _KEPT_S / 30:
             os.utime(file)
@@ -156,7 +162,11 @@ def _compile(target: Path) -> None:
     home = Path(torch.origin).parent
     argv = [
         *(compiler, "-O2", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden"),
-        *("-Wall", "-Wextra", "-Werror"),  # of our own files: those of torch and Python are the system's
+        *(
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+        ),  # for our own files: others' headers are -isystem
         *("-isystem", str(home / "include"), "-isystem", str(home / "include/torch/csrc/api/include")),
         *("-isystem", str(python), str(SOURCE), f"-L{home / 'lib'}"),
         *("-lc10", "-ltorch_cpu", "-ltorch_python", "-o", str(target)),
@@ -171,8 +181,10 @@ def _compile(target: Path) -> None:
 
 
 def _run(argv: Sequence[str]) -> tuple[int, str]:
-    """Return the compiler's exit code and what it said of errors. An error or an interrupt here ends it with
-    all that it started, for g++ is a driver; a signal that ends this process at once does not.
+    """Run the compiler, and return its exit code and standard error. Raises BuildError after _LIMIT_S.
+
+    An error or an interrupt here kills the compiler's whole process group, since g++ starts others; SIGKILL
+    of this process does not.
     """
     try:
         with subprocess.Popen(
@@ -181,7 +193,7 @@ def _run(argv: Sequence[str]) -> tuple[int, str]:
             try:
                 _, printed = compiler.communicate(timeout=_LIMIT_S)
             except BaseException:
-                if compiler.returncode is None:  # not reaped yet: the number is still its own
+                if compiler.returncode is None:  # not reaped yet, so that the number is still the compiler's
                     os.killpg(compiler.pid, signal.SIGKILL)
                 raise
     except subprocess.TimeoutExpired as error:
@@ -193,7 +205,7 @@ def _run(argv: Sequence[str]) -> tuple[int, str]:
 
 
 def main() -> int:
-    """Return 0 when the file is there."""
+    """Compile and load the backend; return 0 on success."""
     try:
         load()
     except (BuildError, ImportError) as error:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of a group's workers, in memory that all of the job's share (testbed/wire/calls.py). */
+/* The calls of a group's workers, in memory that all workers of the job share (testbed/wire/calls.py). */
 #pragma once
 
 #include <torch/csrc/autograd/engine.h>
@@ -18,23 +18,24 @@
 
 namespace inc {
 
-/* What a script asks for. */
+/* A script's call: the collective and its size. */
 struct Asked {
 	uint64_t what, elements; /* as in struct call */
 };
 
 /*
- * The order of a group's collectives, in which all of its workers must ask for the same. Each call is written
- * down where the others look, and compared with what this worker's two neighbours have asked for in the same
- * place: workers that differ somewhere differ between neighbours. Whoever calls later sees it; who waits is
- * told. It is the end of the group: every later call says the same.
+ * Checks that all workers of a group ask for the same collectives in the same order. Each call is written to
+ * the shared tables, and compared with the calls of the same number of this worker's two neighbours: if any
+ * workers differ, some neighbours differ. The later of the two callers notices it; waiting workers learn of
+ * it by `check`. It ends the group: every later call throws the same error.
  *
- * A neighbour that is CALL_ENTRIES calls further is not compared any more.
+ * A neighbour that is CALL_ENTRIES calls ahead is not compared any more.
  */
 class Order {
   public:
-	/* `ranks`: its workers' numbers in the job; `why`: a function of group and number that says who asked
-	 * for what, in words.
+	/*
+	 * `ranks`: the workers' numbers in the job. `why`: a function of group and number that describes in
+	 * words who asked for what.
 	 */
 	Order(uint64_t tables, std::vector<int> ranks, int member, uint64_t group, const py::object &why)
 	    : ranks_(std::move(ranks)), tables_(reinterpret_cast<call_table *>(tables)), group_(group),
@@ -43,14 +44,17 @@ class Order {
 	{
 	}
 
-	/* Raises where they were found not to. */
+	/* Throws if the workers were found to differ. */
 	void require_same()
 	{
 		if (is_broken_)
 			throw std::runtime_error(broken_by());
 	}
 
-	/* The call's number. Raises where others are known to ask for something else, now or before. */
+	/*
+	 * Records a call, and returns its number. Throws if another worker's call is known to differ, now or
+	 * before.
+	 */
 	uint64_t ask(Asked asked)
 	{
 		require_same();
@@ -79,7 +83,7 @@ class Order {
 
 	void resumes() { word(mine_->waits).store(0); }
 
-	/* Raises where any of the group's workers has found others to ask for something else. */
+	/* Throws if any of the group's workers has found a difference. */
 	void check()
 	{
 		require_same();
@@ -88,7 +92,7 @@ class Order {
 				doubt(number);
 	}
 
-	/* Whether it has ended so: works that nobody ends are under way. */
+	/* Whether the group has ended so: works are under way that no one will complete. */
 	bool is_broken() const { return is_broken_; }
 
 	std::string broken_by()
@@ -125,7 +129,7 @@ class Order {
 		       (seen.what != asked.what || seen.elements != asked.elements);
 	}
 
-	/* The number of the call in which this worker found others to differ; 0: none of this group. */
+	/* The number of the call in which a worker found a difference; 0: none in this group. */
 	uint64_t doubted(call_table *theirs) const
 	{
 		uint64_t number = word(theirs->doubt_number).load();
@@ -153,7 +157,7 @@ class Order {
 
 	std::string said(uint64_t number) const
 	{
-		Unlocked unlocked; /* and not held twice */
+		Unlocked unlocked; /* so that the lock is not held twice */
 		py::gil_scoped_acquire locked;
 
 		try {
@@ -167,7 +171,7 @@ class Order {
 	call_table *tables_;
 	uint64_t group_;
 	call_table *mine_, *before_, *after_;
-	PyObject *why_; /* never let go of, as the methods of Script */
+	PyObject *why_; /* never released, as the methods of Script */
 	std::atomic<uint64_t> asked_{0};
 	std::atomic<bool> is_broken_{false};
 	std::mutex mutex_;
@@ -177,30 +181,30 @@ class Order {
 using OrderPtr = std::shared_ptr<Order>;
 
 /*
- * The course of a script through the collectives of a group that sums: on the job board, for those who look
- * for whom it waits, and in the timeline, where it has one.
+ * A script's progress through the collectives of a group that sums: recorded on the job board, for workers
+ * that are held up, and in the timeline, if there is one.
  */
 class Course {
   public:
-	/* Addresses of words of this worker's record on the board: how many it asked for, and which it waits for. */
+	/* Addresses of two words of this worker's record on the board: calls so far, and the awaited call. */
 	Course(uint64_t asked, uint64_t waits_for, std::shared_ptr<Timeline> timeline)
 	    : asked_(reinterpret_cast<uint64_t *>(asked)), waits_for_(reinterpret_cast<uint64_t *>(waits_for)),
 	      timeline_(std::move(timeline))
 	{
 	}
 
-	/* The board is unmapped: what is asked for from now on, nobody looks for. */
+	/* Stops writing to the board, which is unmapped next. */
 	void leave_board() { asked_ = waits_for_ = &nowhere_; }
 
-	/* The number of a collective in the timeline; `kind` is one of COURSE_*. */
+	/* Records a call, and returns its number in the timeline. `kind` is one of COURSE_*. */
 	int64_t ask(int64_t size_bytes, int64_t kind)
 	{
-		word(waits_for_).store(0); /* where it waited in vain */
+		word(waits_for_).store(0); /* after a wait that failed */
 		word(asked_).fetch_add(1);
 		return timeline_ ? timeline_->ask(size_bytes, kind) : 0;
 	}
 
-	/* The script waits for this collective from now on. */
+	/* Records that the script waits for this collective. */
 	void wait(int64_t number)
 	{
 		word(waits_for_).store(word(asked_).load());
@@ -215,8 +219,8 @@ class Course {
 	}
 
 	/*
-	 * The script goes on. Of what it got an error for, it waits until it asks for something else: whose
-	 * fault an end is the launcher tells by that.
+	 * Records that the script continues. After an error (`in_vain`) the board shows the wait until the
+	 * next call: the launcher derives from it whose fault an end is.
 	 */
 	void resume(int64_t number, bool in_vain = false)
 	{
@@ -229,9 +233,9 @@ class Course {
 	int64_t last() const { return timeline_ ? timeline_->last() : 0; }
 
 	/*
-	 * In a backward pass DDP waits at its end, without a call. Callbacks there run in the order in which they
-	 * were asked for: the first of these two before DDP's, which is asked for after the last bucket, and the
-	 * second, asked for by the first, after it.
+	 * Records the wait at the end of a backward pass, where DDP waits without a call. Callbacks run there
+	 * in the order in which they were queued. The first of these two runs before DDP's, which is queued
+	 * after the last bucket; the second, queued by the first, runs after it.
 	 */
 	static void see_backward(const std::shared_ptr<Course> &course)
 	{
@@ -253,12 +257,12 @@ class Course {
 	std::atomic<uint64_t *> asked_, waits_for_;
 	uint64_t nowhere_ = 0;
 	std::shared_ptr<Timeline> timeline_;
-	std::atomic<int> backward_{-1}; /* the pass whose end is awaited */
+	std::atomic<int> backward_{-1}; /* the pass for which the callbacks are queued */
 };
 
 using CoursePtr = std::shared_ptr<Course>;
 
-/* A collective as those see it who look on: its numbers in the course and in the order, where it has these. */
+/* A collective's numbers in the course and in the order, where it has these. */
 class Watched {
   public:
 	Watched(CoursePtr course, OrderPtr order, int64_t number, uint64_t call)
@@ -273,8 +277,8 @@ class Watched {
 	}
 
 	/*
-	 * Have the script wait by `waits(time)`, again and again until it returns true, or throws. Between these
-	 * it is seen whether all workers ask for the same. `limit`: 0 has none.
+	 * Calls `waits(time)` again and again until it returns true or throws. In between, checks that all
+	 * workers ask for the same. `limit` 0: none.
 	 */
 	template <typename Waits> void wait(std::chrono::milliseconds limit, Waits waits) const
 	{
@@ -298,7 +302,7 @@ class Watched {
   private:
 	static constexpr std::chrono::milliseconds FIRST{1000}, SLICE{500};
 
-	/* Its script waits, as long as this lives. */
+	/* Records a wait for its lifetime. */
 	class Waiting {
 	  public:
 		explicit Waiting(const Watched &watched) : watched_(watched)

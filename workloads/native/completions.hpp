@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The threads of the torch backend that run callbacks. No Python, and nothing of torch's. */
+/* Threads that run callbacks for the torch backend. Uses neither Python nor torch. */
 #pragma once
 
 #include <pthread.h>
@@ -14,8 +14,8 @@
 namespace inc {
 
 /*
- * Threads that complete futures, whose callbacks may block on a later sum: there is always one that is free.
- * Never destroyed, for a callback may run when the process ends.
+ * Threads that complete futures. A callback may block on a later sum, so that one thread is always free.
+ * Never destroyed, because a callback may still run when the process ends.
  */
 class Completions {
   public:
@@ -38,7 +38,7 @@ class Completions {
 		more_.notify_one();
 	}
 
-	/* Whether all ended within the time. */
+	/* Waits until all tasks have ended. Returns whether they did within the time. */
 	bool drain(double seconds)
 	{
 		std::unique_lock<std::mutex> lock(mutex_);
@@ -48,7 +48,7 @@ class Completions {
 	}
 
   private:
-	static constexpr size_t KEPT = 2; /* threads that wait for more work; others end */
+	static constexpr size_t KEPT = 2; /* threads that wait for work; further ones end */
 
 	void run()
 	{
@@ -77,7 +77,7 @@ class Completions {
 	std::mutex mutex_;
 	std::condition_variable more_, ended_;
 	std::deque<std::function<void()>> tasks_;
-	size_t idle_ = 0, busy_ = 0; /* threads; one that is starting is idle */
+	size_t idle_ = 0, busy_ = 0; /* threads; a starting one counts as idle */
 };
 
 } // namespace inc

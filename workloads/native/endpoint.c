@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worker's half of docs/protocol.md: opened, given vectors, run until one is summed. No Python in here:
- * the process's interpreter runs on while this waits or works.
+ * The worker's side of docs/protocol.md: open it, submit vectors, run it until one is summed. It contains no
+ * Python: the process's interpreter runs while this waits or works.
  *
  * One thread calls endpoint_run; another may call endpoint_submit. Compiled by setup.py, called by
- * workloads/endpoint.py through ctypes; what both know is in wire.h.
+ * workloads/endpoint.py through ctypes; wire.h has what both share.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -22,7 +22,7 @@
 #define SOURCES_DIGEST "none"
 #endif
 
-/* by which testbed/native.py knows what it was compiled from */
+/* testbed/native.py reads it to find out from which sources this was compiled */
 __attribute__((used)) static const char sources_digest[] = SOURCES_DIGEST;
 
 #define MAX_DATAGRAM 65507 /* before segmentation */
@@ -63,7 +63,7 @@ static void *mapped(int fd, size_t bytes)
 	return at == MAP_FAILED ? 0 : at;
 }
 
-/* Whether there was memory. */
+/* Returns whether there was enough memory. */
 static int open_tree(struct endpoint *e, struct tree *t, uint32_t number)
 {
 	const struct way *way = &e->s.ways[number];
@@ -92,13 +92,16 @@ static int open_tree(struct endpoint *e, struct tree *t, uint32_t number)
 	return 1;
 }
 
-/* Of what this was compiled with: who calls it may have been changed since. */
+/* The size of struct settings in this library: the caller may have been changed since. */
 uint64_t endpoint_settings_bytes(void)
 {
 	return sizeof(struct settings);
 }
 
-/* 0 on failure, with errno set; EEXIST: another process of this generation has used the memory before. */
+/*
+ * Returns 0 on failure, with errno set. EEXIST: another process of this generation has used the memory
+ * before.
+ */
 struct endpoint *endpoint_open(const struct settings *settings)
 {
 	struct endpoint *e = calloc(1, sizeof(*e) + settings->trees * sizeof(e->trees[0]));
@@ -146,9 +149,9 @@ failed:;
 }
 
 /*
- * The number of the vector, to be found in endpoint_run's answer; -1 if too many are under way, or there is
- * no memory. `data` is replaced by the sum; `contributors` has room for each of its fragments, one at least.
- * `kind` is VECTOR_*, and the bytes from `from` until `until` are this worker's part.
+ * Submits a vector, and returns its number, which endpoint_run returns when it is settled; -1 if too many are
+ * under way or there is no memory. `data` is replaced by the sum. `contributors` has room for each of its
+ * fragments, at least one. `kind` is VECTOR_*. This worker's part is the bytes from `from` until `until`.
  */
 int64_t endpoint_submit(struct endpoint *e, float *data, uint64_t length, uint32_t kind, uint64_t from,
 			uint64_t until, uint32_t *contributors, float *lost)
@@ -185,7 +188,7 @@ void endpoint_counters(struct endpoint *e, struct counters *out)
 
 /* ---- running ---- */
 
-/* A notice does not say of which tree it is: all windows heed it. */
+/* Notices do not name their tree, so that the windows of all trees react. */
 static void heed_notices(struct endpoint *e)
 {
 	uint32_t notices = __atomic_load_n(&e->wake->notices, __ATOMIC_RELAXED);
@@ -199,8 +202,8 @@ static void heed_notices(struct endpoint *e)
 }
 
 /*
- * Whether something is to come by a tree, or to leave by it when its timer expires. Where vectors are under
- * way, it is so of one at least.
+ * Whether results are expected by a tree, or packets must be pushed by it when its timer expires. While
+ * vectors are under way, this is true of at least one tree.
  */
 static int is_awaited(struct endpoint *e, struct tree *t)
 {
@@ -208,7 +211,7 @@ static int is_awaited(struct endpoint *e, struct tree *t)
 	       (!t->number && e->votes_refused);
 }
 
-/* Takes all that came; whether anything did. */
+/* Reads all new results; returns whether there were any. */
 static int take(struct endpoint *e)
 {
 	int voted = votes_take(e), any = 0;
@@ -238,7 +241,10 @@ static int push(struct endpoint *e, int all)
 	return pushed;
 }
 
-/* Tells how far this worker is, and whether its part of what comes next is pushed: others may lack. */
+/*
+ * Writes this worker's progress to the board, and whether it has pushed its part of what comes next, which
+ * others may still lack.
+ */
 static void tell_progress(struct endpoint *e)
 {
 	int waits = votes_under_way(e) > 0;
@@ -249,8 +255,8 @@ static void tell_progress(struct endpoint *e)
 }
 
 /*
- * Whether a result can be taken. Of a fragment that is not pushed yet it cannot: others, whose sums were
- * ticked, are ahead.
+ * Whether a result can be read. The result of a fragment that is not pushed yet cannot: where sums age out,
+ * other workers may be ahead.
  */
 static int any_data(struct endpoint *e)
 {
@@ -263,7 +269,7 @@ static int any_data(struct endpoint *e)
 	return 0;
 }
 
-/* Whether nothing of some tree can be pushed before the next vote is there. */
+/* Whether some tree can push nothing before the next vote's result. */
 static int is_vote_awaited(struct endpoint *e)
 {
 	if (votes_under_way(e))
@@ -274,8 +280,8 @@ static int is_vote_awaited(struct endpoint *e)
 }
 
 /*
- * Sleeps until results come (`outstanding` are to come), a vector is submitted, or the timer expires; whether
- * it was not the timer.
+ * Sleeps until enough of the `outstanding` results arrive, a vector is submitted, or the timer expires.
+ * Returns whether it was not the timer.
  */
 static int wait_for_more(struct endpoint *e, uint64_t outstanding, int64_t timeout_ns)
 {
@@ -288,11 +294,11 @@ static int wait_for_more(struct endpoint *e, uint64_t outstanding, int64_t timeo
 	struct timespec timeout = {.tv_sec = timeout_ns / 1000000000LL, .tv_nsec = timeout_ns % 1000000000LL};
 	int ready;
 
-	if (is_vote_awaited(e)) /* any result may be it */
+	if (is_vote_awaited(e)) /* any result may be the vote's */
 		outstanding = 1;
 	awaited = outstanding < 2 * WAKE_EVERY ? (outstanding + 1) / 2 : WAKE_EVERY;
 	__atomic_store_n(&e->wake->wake_at, received + (uint32_t)awaited, __ATOMIC_SEQ_CST);
-	/* what came between the last look and now will not wake us */
+	/* results that came before wake_at was written wake nobody: check for them */
 	if (__atomic_load_n(&e->wake->received, __ATOMIC_SEQ_CST) != received || any_data(e) ||
 	    (votes_under_way(e) && votes_has(e, e->votes_taken)))
 		return 1;
@@ -314,8 +320,8 @@ static int wait_for_more(struct endpoint *e, uint64_t outstanding, int64_t timeo
 }
 
 /*
- * Whether the caller is to be told of a silence: when it has lasted twice as long as it was told of last, or
- * a quarter of a second longer.
+ * Whether to report a silence to the caller: when it is twice as long as at the last report, or a quarter of
+ * a second longer.
  */
 static int is_worth_telling(struct endpoint *e, int64_t silent_ns)
 {
@@ -327,11 +333,11 @@ static int is_worth_telling(struct endpoint *e, int64_t silent_ns)
 	return 1;
 }
 
-/* Waits as long as there is nothing to repair; whether a timer expired, of whichever tree. */
+/* Waits while there is nothing to repair. Returns whether a timer of any tree expired. */
 static int wait_or_repair(struct endpoint *e)
 {
 	int64_t next = INT64_MAX, now = now_ns();
-	uint64_t outstanding = 0; /* of the tree that has the fewest: it is not to wait for another's */
+	uint64_t outstanding = 0; /* of the tree with the fewest, which must not wait for another's */
 	int expired = 0;
 
 	votes_repeat(e);
@@ -364,7 +370,7 @@ static int wait_or_repair(struct endpoint *e)
 	return expired;
 }
 
-/* Hands a vector to the caller. */
+/* Returns a settled vector to the caller. */
 static int report(struct endpoint *e, int event, uint64_t *number)
 {
 	struct op *op = &e->ops[NEXT_RING(e->reported)];
@@ -378,15 +384,17 @@ static int report(struct endpoint *e, int event, uint64_t *number)
 }
 
 /*
- * Whether no vector is settled any more. What still comes is not taken: it may be of a vector that was handed
- * back.
+ * Whether no vector is settled any more. Later results are not read: they may belong to a vector that was
+ * returned to the caller.
  */
 static int is_over(struct endpoint *e)
 {
 	return e->broken == EVENT_OVERTAKEN || e->broken == EVENT_REFUSED;
 }
 
-/* Whether the next vector will never be settled. One that is known has all scales, and comes to its end. */
+/*
+ * Whether the next vector will never be settled. A known vector has all its scales, and is still completed.
+ */
 static int is_broken(struct endpoint *e)
 {
 	if (!e->broken || e->reported == atomic_load_explicit(&e->submitted, memory_order_acquire))
@@ -395,8 +403,8 @@ static int is_broken(struct endpoint *e)
 }
 
 /*
- * Of a socket by which nothing leaves no vector is settled any more, nor are those that another break lets
- * come to their end. Where there are none of these, the other break stays the reason.
+ * If the socket can send no more, no further vector is settled, not even those that another break allows to
+ * complete. If there are none of these, the other break stays the reason.
  */
 static void heed_refusal(struct endpoint *e)
 {
@@ -407,12 +415,12 @@ static void heed_refusal(struct endpoint *e)
 }
 
 /*
- * Works until a vector is settled (its number is in *number, whom it is of in *workers), nothing is left to
- * do, or a timer expired in silence.
+ * Works until a vector is settled (*number is its number, *workers the number of workers that its event is
+ * about), nothing is left to do, or a silence is to be reported (*silent_ns).
  */
 int endpoint_run(struct endpoint *e, uint64_t *number, uint32_t *workers, int64_t *silent_ns)
 {
-	if (!e->progress_at) { /* the caller was away; that was no silence */
+	if (!e->progress_at) { /* the caller was busy elsewhere: not a silence */
 		e->progress_at = now_ns();
 		e->told_quiet_ns = 0;
 		for (uint32_t i = 0; i < e->s.trees; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the compiled endpoint share: its state, and what each of them does with it. */
+/* The state of the compiled endpoint, and the functions that its files provide to each other. */
 #ifndef ENDPOINT_H
 #define ENDPOINT_H
 
@@ -12,7 +12,7 @@
 #include <linux/types.h>
 
 #include "../../bpf/wire.h"
-#define RESULT_LANES /* as the fabric's MTU has them, told at run time */
+#define RESULT_LANES /* chosen by the fabric's MTU, known at run time */
 #include "../../bpf/ring.h"
 #include "wire.h"
 #include "sends.h"
@@ -22,55 +22,62 @@
 #define MAX_OPS 256 /* vectors under way */
 #define NEXT_RING(i) ((i) % MAX_OPS)
 
-/* Fragments that share a scale. */
+/* The scale of some fragments of a vector. */
 struct block {
 	int16_t scale;
 	uint8_t own;	 /* the largest exponent of this worker's own values */
-	uint8_t beyond;	 /* the others agreed on a scale that has no room for these */
+	uint8_t beyond;	 /* the agreed scale has no room for this worker's values */
 };
 
 /* A vector to be summed in place. */
 struct op {
 	float *data;
 	uint64_t length;
-	uint32_t *contributors; /* of each fragment; the vote's where it has none */
-	float *lost;	/* what rounding leaves out of each value, where the caller asks for it; else 0 */
-	int raw;	/* lanes as they are, modulo 2^32: no scale */
-	int gathered;	/* raw, and each is one worker's */
-	uint64_t from, until; /* bytes of the vector: this worker's part */
+	uint32_t *contributors; /* by fragment; of the vote, where there are no fragments */
+	float *lost;	/* receives what rounding leaves out of each value; 0: not asked for */
+	int raw;	/* lanes are summed unchanged, modulo 2^32, without a scale */
+	int gathered;	/* raw, and each lane belongs to one worker */
+	uint64_t from, until; /* this worker's part of the vector, in bytes */
 	int event;	/* enum event: EVENT_IDLE until it is settled */
-	uint32_t workers; /* those with NaN or infinity, or contributors that cannot be */
-	int special;	/* this worker's values have a NaN or an infinity, then: somebody's */
-	int wrong;	/* the event that results made of it which cannot be taken, or 0 */
-	struct block *blocks; /* none of lanes as they are, and where the vote carries the values */
+	uint32_t workers; /* how many have NaN or infinity, or an impossible number of contributors */
+	int special;	/* a NaN or an infinity in this worker's values; after the vote: in any's */
+	int wrong;	/* the event of an invalid result, or 0 */
+	struct block *blocks; /* 0 for raw lanes, and where the vote carries the values */
 	uint64_t pages, pushed, taken; /* votes */
-	int measured; /* whether the blocks have their values' exponents */
+	int measured; /* whether the blocks have the exponents of their values */
 	uint64_t first, count, left; /* fragments, counted over all trees; known after the first vote */
 };
 
-/* A way of the job's fragments: which of them go there, and how far they are. It counts its own alone. */
+/*
+ * One of the job's trees: which fragments go by it, and its progress. Fragments are numbered within the tree.
+ */
 struct tree {
 	struct sockaddr_in to;
 	uint32_t number, slot_base, takes_empties;
-	uint32_t ring_first; /* where its segment begins in the ring */
-	/* of the pattern, which repeats: how many are this tree's, which ones, how many before each */
+	uint32_t ring_first; /* where the tree's segment begins in the ring */
+	/*
+	 * within the repeating pattern: how many fragments go by this tree, which, and how many before each
+	 */
 	uint32_t count, *at, *before;
-	uint8_t *packets;   /* limit of them */
-	int64_t *sent_at;   /* by fragment % limit: last */
+	uint8_t *packets;   /* `limit` packets */
+	int64_t *sent_at;   /* when a fragment was pushed last, by fragment % limit */
 	int64_t *first_at;  /* and first */
-	int64_t *queued_ns; /* and how long what was before it took on the link */
-	uint32_t *asked_from; /* and the first question behind its last push */
-	uint64_t pushing, taking; /* ops whose data come next; vectors without data may pass them by */
+	int64_t *queued_ns; /* and how long the frames before it took on the link */
+	uint32_t *asked_from; /* and the number of the first question after its last push */
+	uint64_t pushing, taking; /* ops of the next fragment to push, to read; may lag behind `reported` */
 	uint64_t sent, done;
-	uint64_t clean_from; /* since this fragment none was sent again */
+	uint64_t clean_from; /* from this fragment on, none was pushed again */
 	uint64_t waited;     /* results of fragments before this one waited for an earlier one's */
-	/* where places are asked: before which fragment they were; which question was the last one again */
+	/*
+	 * with questions: the fragment before which all were asked for; the number of the last repeated
+	 * question
+	 */
 	uint64_t asked;
 	uint32_t asked_again;
-	int64_t asked_at; /* and when */
-	int64_t answered_at; /* when that was pushed last which was answered, of several the latest */
-	int64_t silent_from, quiet_from; /* since the last result; since the last probe, if that was later */
-	int silent; /* expired timers in a row */
+	int64_t asked_at; /* and its time */
+	int64_t answered_at; /* the latest push that has a result: its time */
+	int64_t silent_from, quiet_from; /* time of the last result; of the last probe, if later */
+	int silent; /* timers that expired since then */
 	struct window window;
 	struct timing timing;
 };
@@ -82,28 +89,30 @@ struct endpoint {
 	uint8_t *ring;
 	size_t result_bytes, packet_bytes, ring_bytes;
 	struct wake *wake;
-	uint8_t *votes; /* vote_limit packets */
-	uint8_t *question, *heard; /* a packet each: that is sent, and that came */
-	uint32_t asking; /* the next question's number, of which the first is nobody's to guess */
+	uint8_t *votes; /* `vote_limit` packets */
+	uint8_t *question, *heard; /* one packet each: to send, and received */
+	uint32_t asking; /* the next question's number; begins at random, so that no one can guess it */
 	uint32_t data_slots, limit, vote_limit, burst;
 	uint32_t bias;
 
 	struct op ops[MAX_OPS];
 	_Atomic uint64_t submitted;
-	/* ops: all votes pushed, all votes taken, handed to the caller; each at most the one before */
+	/*
+	 * ops with all votes pushed, with all votes summed, handed to the caller; each at most the one before
+	 */
 	uint64_t voted, known, reported;
 	uint64_t votes_sent, votes_taken;
-	int votes_refused; /* whether a full socket has not taken votes that fit */
-	uint32_t *taken; /* lanes of a vote, as they were while its result was whole */
-	int broken; /* enum event: why no vector that is not settled will ever be */
+	int votes_refused; /* whether the socket was too full for votes that the window allows */
+	uint32_t *taken; /* a copy of a vote's result, to be checked before use */
+	int broken; /* enum event: why no further vector will be settled, or 0 */
 	uint32_t broken_workers;
-	uint64_t next_fragment; /* over all trees: the first one that has no scale yet */
+	uint64_t next_fragment; /* over all trees: the first fragment without a scale */
 	uint64_t summed;	/* fragments, over all trees */
 	int64_t vote_sent_at[MAX_OPS]; /* by vote */
 	uint32_t notices_seen;
 	int64_t progress_at, told_quiet_ns;
 
-	struct tree trees[]; /* s.trees of them; votes go by the first */
+	struct tree trees[]; /* `s.trees` of them; votes go by the first */
 };
 
 static inline int64_t now_ns(void)
@@ -139,17 +148,17 @@ static inline uint64_t votes_under_way(struct endpoint *e)
 	return e->votes_sent - e->votes_taken;
 }
 
-/* The scale of a vector's fragment, which is counted over all trees. */
+/* The block of a vector's fragment, whose number counts over all trees. */
 static inline struct block *block_of(struct endpoint *e, struct op *op, uint64_t fragment)
 {
 	return &op->blocks[(fragment - op->first) / e->s.block_fragments];
 }
 
-/* ---- mapping.c: which fragments are whose ---- */
+/* ---- mapping.c: which fragments go by which tree ---- */
 
 int mapping_open(struct endpoint *e);
 
-/* A tree's fragment, counted over all trees. */
+/* The number over all trees of a tree's fragment. */
 static inline uint64_t over_all(struct endpoint *e, struct tree *t, uint64_t fragment)
 {
 	if (e->s.trees == 1)
@@ -157,7 +166,7 @@ static inline uint64_t over_all(struct endpoint *e, struct tree *t, uint64_t fra
 	return fragment / t->count * e->s.parts + t->at[fragment % t->count];
 }
 
-/* How many of the fragments before `next` (over all trees) are the tree's. */
+/* How many of the fragments before `next` (over all trees) go by the tree. */
 static inline uint64_t given(struct endpoint *e, struct tree *t, uint64_t next)
 {
 	if (e->s.trees == 1)
@@ -175,23 +184,26 @@ void lanes_decode(const uint32_t *restrict lanes, float *restrict values, size_t
 		  uint32_t offset);
 uint32_t lanes_exponent(const float *values, size_t count);
 
-/* ---- parts.c: what of a vector is this worker's ---- */
+/* ---- parts.c: this worker's part of a vector ---- */
 
 int parts_has(const struct op *op, uint64_t start, uint64_t count);
 void parts_write(const struct op *op, uint32_t *lanes, uint64_t start, uint64_t count);
 
-/* ---- packets.c: what is pushed ---- */
+/* ---- packets.c: pushing ---- */
 
 void packets_open(struct endpoint *e, struct tree *t, struct wire_header *h);
 uint32_t packets_send(struct endpoint *e, struct tree *t, struct wire_header *first, uint32_t count);
 void packets_again(struct endpoint *e, struct tree *t, struct wire_header *h, int64_t *sent_at, int64_t now);
 int packets_push(struct endpoint *e, struct tree *t, int all);
 
-/* ---- results.c: what is taken ---- */
+/* ---- results.c: reading results ---- */
 
 int results_take(struct endpoint *e, struct tree *t);
 
-/* Whether a result is to come by a tree of what is pushed. Where none was, its silence begins with a push. */
+/*
+ * Whether something pushed by the tree has no result yet. If nothing is expected, the tree's silence begins
+ * with the next push.
+ */
 static inline int is_expecting(struct endpoint *e, struct tree *t)
 {
 	return t->sent > t->done || (!t->number && votes_under_way(e));
@@ -207,15 +219,15 @@ static inline struct result *data_place(struct endpoint *e, struct tree *t, uint
 	return at_place(e, t->ring_first + e->s.places[fragment % e->data_slots]);
 }
 
-/* Fragment numbers have 32 bits on the wire and come round. */
+/* Fragment numbers have 32 bits on the wire and wrap around. */
 static inline int has(struct result *r, uint64_t fragment)
 {
 	return __atomic_load_n(&r->sequence, __ATOMIC_ACQUIRE) == (uint64_t)(uint32_t)fragment + 1;
 }
 
 /*
- * Whether the result that `has` said is there was there until now, and what was read of it since is of a
- * piece: where sums are ticked others may be a segment ahead, and their next result takes its place.
+ * Whether the result that `has` found is still there, so that everything read since is consistent. Where sums
+ * may age out, other workers may be a segment ahead, and their next result overwrites this one.
  */
 static inline int is_still(struct result *r, uint64_t fragment)
 {
@@ -223,7 +235,7 @@ static inline int is_still(struct result *r, uint64_t fragment)
 	return has(r, fragment);
 }
 
-/* Whether a later result took the place of one that was not taken: it will not come again. */
+/* Whether a later result overwrote one that was not read: it will not come again. */
 static inline int is_overtaken(struct result *r, uint64_t fragment)
 {
 	uint64_t sequence = __atomic_load_n(&r->sequence, __ATOMIC_ACQUIRE);
@@ -236,7 +248,7 @@ static inline int has_data(struct endpoint *e, struct tree *t, uint64_t fragment
 	return has(data_place(e, t, fragment), fragment);
 }
 
-/* ---- votes.c: on the scales, and on the length ---- */
+/* ---- votes.c: votes on scales and lengths ---- */
 
 int votes_open(struct endpoint *e, struct op *op);
 uint64_t votes_wanted(struct endpoint *e);
@@ -246,7 +258,7 @@ int votes_take(struct endpoint *e);
 int votes_has(struct endpoint *e, uint64_t vote);
 void votes_repeat(struct endpoint *e);
 
-/* ---- repair.c: losses ---- */
+/* ---- repair.c: recovery by window ---- */
 
 int64_t repair_gaps(struct endpoint *e, struct tree *t);
 uint64_t repair_missing(struct endpoint *e, struct tree *t);
@@ -257,7 +269,7 @@ int64_t repair_on_link_ns(struct endpoint *e);
 int64_t repair_pause_ns(struct endpoint *e, struct tree *t);
 int64_t repair_grace_ns(struct endpoint *e, const struct timing *t);
 
-/* ---- questions.c: losses, where the place is asked for them ---- */
+/* ---- questions.c: recovery by integrity: places are asked ---- */
 
 uint64_t questions_beside(uint64_t packets);
 void questions_push(struct endpoint *e, struct tree *t);

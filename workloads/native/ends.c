@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * An end of an owned tree, a worker's or the owner's (docs/luwu-network.md): opened, and run by a thread of
- * its own, in the process whose requests it carries out or in another. No Python in here.
+ * An end of an owned tree, a worker's or the owner's (docs/luwu-network.md). A thread of its own runs it, in
+ * the process that submits requests or in another. It contains no Python.
  *
- * Compiled by setup.py, called by workloads/luwu/nic.py through ctypes; what both know is in ends_contract.h.
+ * Compiled by setup.py, called by workloads/luwu/nic.py through ctypes; ends_contract.h has what both share.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -33,7 +33,7 @@ void ends_close(struct end *e)
 	free(e);
 }
 
-/* 0 on failure, with errno set. */
+/* Returns 0 on failure, with errno set. */
 struct end *ends_open(const struct end_settings *settings)
 {
 	struct end *e = calloc(1, sizeof(*e));
@@ -83,7 +83,7 @@ failed:
 	return 0;
 }
 
-/* Waits until something comes, is asked for, or it is time. */
+/* Sleeps until a packet comes, a request is submitted, or a timer expires. */
 static void sleep_on(struct end *e, int64_t now, int64_t began_ns)
 {
 	int64_t at = given_timer_ns(e), left;
@@ -102,7 +102,7 @@ static void sleep_on(struct end *e, int64_t now, int64_t began_ns)
 		sends_note(&e->sends, errno);
 }
 
-/* Carries out requests until ends_stop, or until the kernel refuses to send for good. */
+/* Carries out requests until ends_stop, or until sending fails for good. */
 void ends_run(struct end *e)
 {
 	int64_t began_ns = ends_now_ns(CLOCK_THREAD_CPUTIME_ID);

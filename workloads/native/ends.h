@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of an owned tree's ends share (docs/luwu-network.md): an end's state, and the memory that it
- * has with the process whose requests it carries out.
+ * The state of an end of an owned tree (docs/luwu-network.md), the memory that it shares with the process
+ * that submits requests, and the functions that the end's files provide to each other.
  */
 #ifndef ENDS_H
 #define ENDS_H
@@ -17,9 +17,9 @@
 #include "ends_contract.h"
 #include "sends.h"
 
-#define ENDS_BURST 32 /* packets that come at once */
+#define ENDS_BURST 32 /* the most packets received or sent at once */
 
-/* ---- what a process asks for; any process that has mapped the memory ---- */
+/* ---- submitting requests: any process that has mapped the memory ---- */
 
 static inline struct end_stream *ends_stream(struct end_memory *m, uint32_t direction)
 {
@@ -43,26 +43,29 @@ void ends_stop(struct end_memory *m, int event_fd);
 
 /* ---- the end ---- */
 
-/* What is sent, kept until it is acknowledged. Fragments are counted from 0 in 64 bits. */
+/*
+ * The stream that is sent; its values stay in the requests' buffers until acknowledged. Fragments are counted
+ * from 0 in 64 bits.
+ */
 struct given {
 	uint64_t next, ack, credit, end;
-	uint64_t again, until; /* these are sent again before what is next */
-	uint64_t recover; /* behind what was under way when it went back */
-	uint64_t run;	  /* how many of that are sent at once */
-	uint64_t measured;		    /* requests whose exponent is known, or that need none */
+	uint64_t again, until; /* sent again before `next` */
+	uint64_t recover; /* `next` when the stream went back */
+	uint64_t run;	  /* how many of these are sent at once */
+	uint64_t measured;		    /* requests with a known exponent, or that need none */
 	uint64_t opened;		    /* requests whose fragments are numbered */
-	uint64_t starts[ENDS_REQUESTS + 1]; /* the first fragment of each, and after the last one's last */
-	uint64_t at;			    /* the request that `next` is of, or an earlier one */
-	uint64_t measuring;		    /* elements of the request `measured`, so far */
-	uint64_t zeroed;		    /* fragments before this one are in their request's `zeroed` */
+	uint64_t starts[ENDS_REQUESTS + 1]; /* the first fragment of each request, and the end */
+	uint64_t at;			    /* the request of `next`, or an earlier one */
+	uint64_t measuring;		    /* elements measured of request number `measured` */
+	uint64_t zeroed;		    /* fragments before this one are counted in `zeroed` */
 	int64_t since_ns, pace_ns;
 };
 
-/* What came, kept until a request wants it. */
+/* The stream that is received; packets are stored until a request takes them. */
 struct gotten {
-	uint8_t *room;	/* depth packets, fragment s at s modulo depth */
-	uint64_t *held; /* fragment + 1 */
-	uint64_t ack, taken, lanes; /* lanes of the request that is being filled */
+	uint8_t *room;	/* `depth` packets; fragment s is at s modulo depth */
+	uint64_t *held; /* by place in `room`: fragment + 1 */
+	uint64_t ack, taken, lanes; /* lanes filled of the present request */
 	uint64_t told_ack, told_taken;
 	int64_t beat_ns, every_ns;
 	int told_full, tell;
@@ -75,12 +78,12 @@ struct end {
 	struct sockaddr_in to;
 	struct sends sends;
 	uint32_t bias;
-	uint8_t data_op, beat_op; /* that it sends */
-	uint8_t data_in, beat_in; /* and gets */
+	uint8_t data_op, beat_op; /* the operations that it sends */
+	uint8_t data_in, beat_in; /* that it receives */
 	struct given given;
 	struct gotten gotten;
 	uint8_t *sending, *coming;
-	float *values; /* of a packet, widened */
+	float *values; /* of a packet, as binary32 */
 };
 
 static inline int64_t ends_now_ns(clockid_t clock)
@@ -106,13 +109,13 @@ static inline uint8_t *buffer_of(struct end *e, const struct end_request *r)
 	return (uint8_t *)e->memory + r->offset;
 }
 
-/* Lanes of a request: a number each, or four bytes. */
+/* The lanes of a request: one per number, or per four bytes. */
 static inline uint64_t lanes_in(const struct end_request *r)
 {
 	return r->format == FORMAT_BYTES ? (r->elements + 3) / 4 : r->elements;
 }
 
-/* The fragment that a number of the wire means, which is within 2^31 of this one. */
+/* The fragment with this number on the wire that is within 2^31 of `near`. */
 static inline uint64_t widened(uint64_t near, uint32_t wire)
 {
 	return near + (int64_t)(int32_t)(wire - (uint32_t)near);
@@ -138,7 +141,7 @@ void packet_open(struct end *e, struct wire_header *h, uint8_t op);
 uint32_t packet_send(struct end *e, void *first, size_t bytes, uint32_t count);
 int packets_come(struct end *e, int64_t now);
 
-/* ends_given.c: whether anything was done */
+/* ends_given.c: these return whether they did anything */
 int given_measure(struct end *e);
 int given_open(struct end *e);
 int given_send(struct end *e, int64_t now);

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The stream that an end sends: before the credit, and again what is not acknowledged. */
+/*
+ * The stream that an end sends: up to the credit, and again from the first fragment that is not acknowledged.
+ */
 #include <arpa/inet.h>
 #include <string.h>
 
 #include "ends.h"
 
-#define MEASURED_AT_ONCE 65536 /* elements, between which packets are heeded */
-#define FULL_NS 100000		/* until a socket that was full is tried again */
+#define MEASURED_AT_ONCE 65536 /* elements; then packets are handled */
+#define FULL_NS 100000		/* pause before a full socket is tried again */
 
 static uint64_t *start_of(struct given *g, uint64_t number)
 {
 	return &g->starts[number % (ENDS_REQUESTS + 1)];
 }
 
-/* Goes on with the first request whose largest exponent is not known. */
+/* Measures on at the first request whose largest exponent is not known. */
 int given_measure(struct end *e)
 {
 	struct given *g = &e->given;
@@ -46,7 +48,7 @@ int given_measure(struct end *e)
 	return 0;
 }
 
-/* Numbers the fragments of requests that are ready. */
+/* Assigns numbers to the fragments of requests that are ready. */
 int given_open(struct end *e)
 {
 	struct given *g = &e->given;
@@ -95,7 +97,7 @@ static void write_fragment(struct end *e, uint64_t fragment, struct wire_header 
 	memset((uint32_t *)(h + 1) + count, 0, 4 * (e->s.lanes - count));
 }
 
-/* Has a run of what is under way sent again, from the first that is not acknowledged. */
+/* Schedules `run` fragments under way to be sent again, from the first that is not acknowledged. */
 static void send_again(struct end *e, uint64_t run)
 {
 	struct given *g = &e->given;
@@ -105,7 +107,7 @@ static void send_again(struct end *e, uint64_t run)
 	g->until = ends_least(g->ack + run, g->recover);
 }
 
-/* Sends what it may, a burst at most; whether anything was sent. */
+/* Sends at most a burst of what the credit and the pace allow. Returns whether anything was sent. */
 int given_send(struct end *e, int64_t now)
 {
 	struct given *g = &e->given;
@@ -134,7 +136,7 @@ int given_send(struct end *e, int64_t now)
 		write_fragment(e, from + i, (struct wire_header *)(e->sending + i * e->packet_bytes));
 	sent = packet_send(e, e->sending, e->packet_bytes, count);
 	if (sent < count)
-		g->at = at; /* the next packet may be of an earlier request than the last one written */
+		g->at = at; /* the next packet may belong to an earlier request than the last one written */
 	if (!sent) {
 		g->pace_ns = now + FULL_NS;
 		return 0;
@@ -150,14 +152,14 @@ int given_send(struct end *e, int64_t now)
 	}
 	if (e->s.rate_mbps > 0) {
 		double bits = 8.0 * count * (e->packet_bytes + WIRE_FRAME_HEADERS_BYTES);
-		int64_t from = g->pace_ns > now - 1000000 ? g->pace_ns : now; /* late by a timer, or idle */
+		int64_t from = g->pace_ns > now - 1000000 ? g->pace_ns : now; /* a late timer, or a pause */
 
 		g->pace_ns = from + (int64_t)(bits * 1000.0 / e->s.rate_mbps);
 	}
 	return 1;
 }
 
-/* Requests all of whose fragments are acknowledged. */
+/* Completes requests whose fragments are all acknowledged. */
 static void retire(struct end *e)
 {
 	struct given *g = &e->given;
@@ -172,14 +174,14 @@ static void retire(struct end *e)
 	}
 }
 
-/* A beat: the larger counts, since they may overtake each other. */
+/* Handles a beat. The largest acknowledgement and credit count, since beats may overtake each other. */
 void given_hear(struct end *e, const struct wire_header *h, int64_t now)
 {
 	struct given *g = &e->given;
 	struct end_stream *stream = stream_of(e, DIRECTION_GIVEN);
 	uint64_t ack = widened(g->ack, ntohl(h->fragment)), credit = widened(g->ack, ntohl(h->slot));
 
-	if (ack > g->end && (int64_t)ack >= 0) { /* of what was never sent */
+	if (ack > g->end && (int64_t)ack >= 0) { /* acknowledges what was never sent */
 		e->memory->refused++;
 		return;
 	}
@@ -200,7 +202,7 @@ void given_hear(struct end *e, const struct wire_header *h, int64_t now)
 	stream->credit = g->credit;
 }
 
-/* When there is something to do though nothing comes; INT64_MAX: never. */
+/* The time at which there is something to do even if nothing comes; INT64_MAX: never. */
 int64_t given_timer_ns(const struct end *e)
 {
 	const struct given *g = &e->given;

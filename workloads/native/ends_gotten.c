@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The stream that comes to an end: kept within its room, taken in order, told of by beats. */
+/*
+ * The stream that an end receives: stored within its room, passed to requests in order, acknowledged by
+ * beats.
+ */
 #include <arpa/inet.h>
 #include <string.h>
 
 #include "ends.h"
 
-#define IDLE_BEATS 64 /* of beats' intervals, at most, while nothing comes */
+#define IDLE_BEATS 64 /* beats' intervals between two beats, at most, while nothing comes */
 
 static struct wire_header *kept(struct end *e, uint64_t fragment)
 {
@@ -21,7 +24,7 @@ void gotten_receive(struct end *e, const struct wire_header *h)
 	stream->packets++;
 	if ((int64_t)(fragment - g->ack) < 0 || g->held[fragment % e->s.depth] == fragment + 1) {
 		stream->again++;
-		g->tell = 1; /* its sender missed a beat */
+		g->tell = 1; /* the sender lacks a beat */
 		return;
 	}
 	if (fragment >= g->taken + e->s.depth) {
@@ -35,7 +38,7 @@ void gotten_receive(struct end *e, const struct wire_header *h)
 	stream->ack = g->ack;
 }
 
-/* Fails a request and those after it: the streams of the ends no longer mean the same. */
+/* Fails a request. Those after it fail, too: the two ends' streams no longer match. */
 static void fail(struct end *e, struct end_request *r, uint64_t theirs)
 {
 	struct end_stream *stream = stream_of(e, DIRECTION_GOTTEN);
@@ -47,7 +50,7 @@ static void fail(struct end *e, struct end_request *r, uint64_t theirs)
 	__atomic_store_n(&stream->done, stream->done + 1, __ATOMIC_RELEASE);
 }
 
-/* Gives what is here, in order, to the requests that want it. */
+/* Passes received fragments, in order, to the requests for them. Returns whether there were any. */
 int gotten_take(struct end *e)
 {
 	struct gotten *g = &e->gotten;
@@ -78,7 +81,7 @@ int gotten_take(struct end *e)
 		g->taken++;
 		g->lanes = is_end ? 0 : g->lanes + count;
 		if (is_end) {
-			g->tell = 1; /* its sender waits for no more than this */
+			g->tell = 1; /* the sender may be waiting for this */
 			request_settle(r, STATE_DONE);
 			__atomic_store_n(&stream->done, stream->done + 1, __ATOMIC_RELEASE);
 		}
@@ -87,7 +90,7 @@ int gotten_take(struct end *e)
 	return g->taken != before;
 }
 
-/* Sends a beat if it is time; whether it did. */
+/* Sends a beat if it is due. Returns whether it did. */
 int gotten_beat(struct end *e, int64_t now)
 {
 	struct gotten *g = &e->gotten;
@@ -96,7 +99,7 @@ int gotten_beat(struct end *e, int64_t now)
 	uint64_t quarter = e->s.depth / 4 ? e->s.depth / 4 : 1;
 	struct wire_header h;
 
-	if (grown && g->every_ns > e->s.beat_us * 1000LL) { /* it was idle */
+	if (grown && g->every_ns > e->s.beat_us * 1000LL) { /* after a time without packets */
 		g->every_ns = e->s.beat_us * 1000LL;
 		g->beat_ns = ends_least(g->beat_ns, now + g->every_ns);
 	}

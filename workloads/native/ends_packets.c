@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An end's socket. */
+/* Sends and receives an end's packets. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -8,7 +8,7 @@
 
 #include "ends.h"
 
-/* Fills what no fragment changes. */
+/* Fills the header fields that are the same for all fragments. */
 void packet_open(struct end *e, struct wire_header *h, uint8_t op)
 {
 	*h = (struct wire_header){
@@ -24,7 +24,10 @@ void packet_open(struct end *e, struct wire_header *h, uint8_t op)
 	};
 }
 
-/* Sends packets of these bytes each. How many have left; none where no send can, which ends the end. */
+/*
+ * Sends packets of `bytes` bytes each. Returns how many have left: 0 if no send can succeed any more, which
+ * stops the end.
+ */
 uint32_t packet_send(struct end *e, void *first, size_t bytes, uint32_t count)
 {
 	struct packets packets = {.first = first, .bytes = bytes, .stride = bytes, .count = count};
@@ -33,7 +36,7 @@ uint32_t packet_send(struct end *e, void *first, size_t bytes, uint32_t count)
 	return taken < 0 ? 0 : taken;
 }
 
-/* Whether a packet is one of this tree, to this end, and whole. */
+/* Whether a packet belongs to this tree, is for this end, and is complete. */
 static int is_ours(struct end *e, const struct wire_header *h, uint32_t bytes)
 {
 	if (bytes < sizeof(*h) || h->magic != htons(WIRE_MAGIC) || h->version != WIRE_VERSION ||
@@ -45,7 +48,7 @@ static int is_ours(struct end *e, const struct wire_header *h, uint32_t bytes)
 	       ntohs(h->count) <= e->s.lanes;
 }
 
-/* What the kernel counts of what it had no room for, since the socket was made. */
+/* Reads how many packets the kernel had no room for since the socket was made. */
 static void note_dropped(struct end *e, struct msghdr *message)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c))
@@ -53,7 +56,7 @@ static void note_dropped(struct end *e, struct msghdr *message)
 			e->memory->dropped = *(uint32_t *)CMSG_DATA(c);
 }
 
-/* Takes what came, a burst at most; whether that was as many as it takes at once. */
+/* Handles what came, a burst at most. Returns whether it was a full burst, so that more may have come. */
 int packets_come(struct end *e, int64_t now)
 {
 	struct mmsghdr messages[ENDS_BURST];

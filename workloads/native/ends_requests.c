@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Requests as the asking process has them: put into the memory, waited for by their word. One thread at a
- * time submits to a stream.
+ * The submitter's side of requests: they are written into the memory, and their completion word is waited
+ * for. One thread at a time submits to a stream.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,7 +18,7 @@ uint64_t ends_head_bytes(void)
 	       2 * ENDS_REQUESTS * sizeof(struct end_request);
 }
 
-/* Of what this was compiled with: who calls it may have been changed since. */
+/* The size of the settings in this library: the caller may have been changed since. */
 uint64_t ends_settings_bytes(void)
 {
 	return sizeof(struct end_settings);
@@ -29,10 +29,10 @@ static void wake(int event_fd)
 	uint64_t once = 1;
 
 	if (write(event_fd, &once, sizeof(once)) < 0)
-		return; /* its count is at the limit: it is awake */
+		return; /* the counter is at its limit: the end is awake */
 }
 
-/* The request's number in its stream, for ends_wait; -1 if too many are under way. */
+/* Submits a request. Returns its number in the stream, for ends_wait; -1 if too many are under way. */
 int64_t ends_submit(struct end_memory *m, int event_fd, uint32_t direction, uint32_t state, uint32_t format,
 		    uint64_t offset, uint64_t elements, int32_t scale, double factor)
 {
@@ -51,7 +51,7 @@ int64_t ends_submit(struct end_memory *m, int event_fd, uint32_t direction, uint
 	return (int64_t)number;
 }
 
-/* The scale of a request whose largest exponent was measured. */
+/* Sets the scale of a request whose largest exponent was measured. */
 void ends_scale(struct end_memory *m, int event_fd, uint64_t number, int32_t scale)
 {
 	struct end_request *r = ends_request(m, DIRECTION_GIVEN, number);
@@ -62,7 +62,7 @@ void ends_scale(struct end_memory *m, int event_fd, uint64_t number, int32_t sca
 	wake(event_fd);
 }
 
-/* The request's state once it is `least` or more, or what it is after so long. */
+/* Waits until a request's state is at least `least`, or for limit_ns. Returns the state. */
 uint32_t ends_wait(struct end_memory *m, uint32_t direction, uint64_t number, uint32_t least,
 		   uint64_t limit_ns)
 {

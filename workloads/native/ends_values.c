@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A request's elements to lanes and back. */
+/* Converts a request's elements to lanes and back. */
 #include <string.h>
 
 #include "endpoint.h"
@@ -29,7 +29,7 @@ static float of_binary16(uint16_t half)
 	return from_bits(bits | sign);
 }
 
-/* The elements as binary32: themselves, or in `scratch`. */
+/* The elements as binary32: in place, or converted in `scratch`. */
 static const float *widen(const void *values, uint32_t format, uint64_t from, uint64_t count, float *scratch)
 {
 	const uint16_t *narrow = (const uint16_t *)values + from;
@@ -50,7 +50,10 @@ uint32_t values_exponent(const void *values, uint32_t format, uint64_t from, uin
 	return lanes_exponent(widen(values, format, from, count, scratch), count);
 }
 
-/* Writes lanes of a request; how many of its values became zero. The rest of a last lane of bytes is zero. */
+/*
+ * Writes a request's lanes. Returns how many values were rounded to zero. The rest of a last lane of bytes is
+ * zero.
+ */
 uint32_t values_give(struct end *e, const struct end_request *r, uint64_t from, uint32_t count,
 		     uint32_t *lanes)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is in a worker's sums. */
+/* The contributors of a worker's sums. */
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
@@ -17,7 +17,7 @@ namespace inc {
 
 namespace py = pybind11;
 
-/* The contributors of a vector's sum, as Outcome in workloads/outcome.py, which says what they mean. */
+/* The number of contributors of a vector's sum, by fragment, as in Outcome (workloads/outcome.py). */
 struct Heard {
 	uint32_t workers;
 	uint64_t lanes;
@@ -46,7 +46,7 @@ struct Heard {
 
 using HeardPtr = std::shared_ptr<const Heard>;
 
-/* The account of a worker's sums so far. */
+/* Counts a worker's sums, and those that lack workers. */
 class Record {
 	template <typename Field> auto read(Field field) const
 	{
@@ -70,13 +70,13 @@ class Record {
 
 	uint64_t sums() const { return read([this] { return sums_; }); }
 
-	/* Sums of which some fragment lacks workers. */
+	/* Sums in which some fragment lacks workers. */
 	uint64_t degraded() const { return read([this] { return degraded_; }); }
 
-	/* Contributors of such a fragment. */
+	/* The smallest number of contributors of such a fragment. */
 	std::optional<uint32_t> fewest() const { return read([this] { return fewest_; }); }
 
-	/* Who was in the last one; None before the first. */
+	/* The outcome of the last sum; None before the first. */
 	py::object last() const
 	{
 		auto last = read([this] { return last_; });
@@ -84,7 +84,7 @@ class Record {
 		return last ? last->outcome() : py::none();
 	}
 
-	/* For a job's statistics. */
+	/* The counts, for a job's statistics. */
 	py::dict summary() const
 	{
 		py::dict summary;

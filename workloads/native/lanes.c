@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Floats to lanes and back; workloads/quantiser.py says the same in NumPy, and tests compare them bit by bit.
+ * Converts floats to lanes and back. workloads/quantiser.py does the same in NumPy, and tests compare them
+ * bit by bit.
  */
 #include <math.h>
 
 #include "endpoint.h"
 
-/* How many values that are not zero have a zero's lane. */
+/* Returns how many values are not zero but were rounded to zero. */
 uint32_t lanes_encode(const float *restrict values, uint32_t *restrict lanes, size_t count, int scale,
 		      uint32_t bias)
 {
@@ -22,7 +23,10 @@ uint32_t lanes_encode(const float *restrict values, uint32_t *restrict lanes, si
 	return zeroed;
 }
 
-/* What of each value its integer leaves out: exact, since a value is no longer than its integer. */
+/*
+ * Computes what rounding leaves out of each value. The result is exact, since a value has no more bits than
+ * its integer.
+ */
 void lanes_lost(const float *restrict values, float *restrict lost, size_t count, int scale)
 {
 	float factor = ldexpf(1.0f, scale), unit = ldexpf(1.0f, -scale);

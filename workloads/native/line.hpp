@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a process has asked to be summed, one after the other. */
+/* The queue of a process's sums. */
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 namespace inc {
 
-/* The compiled endpoint (endpoint.c), which Python opened: no lock of the interpreter's is needed to sum. */
+/* The compiled endpoint (endpoint.c), opened by Python. Sums by it need no interpreter lock. */
 struct Endpoint {
 	using Submit = int64_t (*)(void *, float *, uint64_t, uint32_t, uint64_t, uint64_t, uint32_t *, float *);
 	using Run = int (*)(void *, uint64_t *, uint32_t *, int64_t *);
@@ -24,13 +24,15 @@ struct Endpoint {
 };
 
 /*
- * The sums of a process, in the order in which all workers ask for them, and the thread's part of them (`next`).
- * Those that a compiled endpoint carries are summed without Python; what else is to be done in that order is a
- * task of Python's.
+ * The sums of a process, in the order in which all workers ask for them, and the loop of the thread that
+ * carries them out (`next`). A compiled endpoint sums without Python; other work in this order is a Python
+ * task.
  */
 class Line {
   public:
-	/* `summed_bytes`: the address of the board's count of what this worker has summed; 0: nobody counts. */
+	/*
+	 * `summed_bytes`: the address of the board's count of the bytes that this worker has summed; 0: none.
+	 */
 	Line(uint32_t workers, uint64_t summed_bytes)
 	    : workers_(workers), summed_bytes_(reinterpret_cast<uint64_t *>(summed_bytes))
 	{
@@ -44,7 +46,7 @@ class Line {
 
 	int workers() const { return (int)workers_; }
 
-	/* Whether it sums by itself. */
+	/* Whether sums go by a compiled endpoint. */
 	bool has_endpoint() const { return endpoint_.handle; }
 
 	void open()
@@ -54,7 +56,7 @@ class Line {
 		is_open_ = true;
 	}
 
-	/* No more is taken; `next` ends after what there is. */
+	/* Accepts no more; `next` ends after what is queued. */
 	void close()
 	{
 		std::lock_guard<std::mutex> lock(door_);
@@ -65,8 +67,8 @@ class Line {
 	}
 
 	/*
-	 * Nobody waits for the thread any more: it must not enter an interpreter that ends. Where it is there, or
-	 * about to be, it gets so long to come back.
+	 * Tells the thread that no one waits for it any more: it must not enter an interpreter that is
+	 * ending. If it is in Python, or about to be, this waits up to ABANDONED for it to come back.
 	 */
 	void abandon()
 	{
@@ -83,11 +85,11 @@ class Line {
 		require_open_door();
 	}
 
-	/* Vectors are submitted, and waited for, in one order. */
+	/* Held while vectors are submitted and queued, so that both have one order. */
 	void lock() { order_.lock(); }
 	void unlock() { order_.unlock(); }
 
-	/* Has the thread do this after what it was given before: nobody would wait for it after the end. */
+	/* Queues a Python task for the thread. Throws after `close`, when no one would wait for it. */
 	void put(py::object task)
 	{
 		std::lock_guard<std::mutex> lock(door_);
@@ -97,7 +99,10 @@ class Line {
 		more_.notify_all();
 	}
 
-	/* Has the thread end a work after what it was given before; false where there is nothing. */
+	/*
+	 * Queues a work that the thread completes after everything before it. Returns false if nothing is
+	 * queued or under way.
+	 */
 	bool ends(const SumWorkPtr &fence)
 	{
 		std::lock_guard<std::mutex> lock(door_);
@@ -110,9 +115,9 @@ class Line {
 	}
 
 	/*
-	 * Begins a collective of these vectors, on the caller's thread, so that they follow each other without a
-	 * pause. Where one is refused, those before it are taken all the same, and the next call finds nothing of
-	 * this one.
+	 * Starts a collective of these vectors on the caller's thread, so that they follow each other without
+	 * a pause. If one is refused, those before it are still completed, and the next call finds none of
+	 * this one's under way.
 	 */
 	void carry(const SumWorkPtr &work, std::vector<Vector> vectors, double started_s, double limit_s,
 		   int64_t counted_bytes)
@@ -128,8 +133,8 @@ class Line {
 	}
 
 	/*
-	 * Sums what there is, until something is Python's to do: returns a task, a vector that has no sum, or
-	 * none yet, or None at the end. Of such a vector Python says so (settle_by, fail), or waits on.
+	 * Carries out what is queued, until Python must act. Returns a task, a vector that has no sum or none
+	 * yet, or None at the end. Python settles such a vector (settle_by, fail), or lets it wait on.
 	 */
 	py::object next()
 	{
@@ -186,7 +191,7 @@ class Line {
 		return task ? task : py::none();
 	}
 
-	/* No vector is summed any more, for this reason. Called by the thread. */
+	/* Stops summing, for this reason. Called by the thread. */
 	void stop(const std::string &why)
 	{
 		std::lock_guard<std::mutex> lock(door_);
@@ -194,7 +199,7 @@ class Line {
 		stopped_by_ = why;
 	}
 
-	/* Counts sums of so many bytes, which took from `start` until now. */
+	/* Counts a call's sums of `size_bytes`, which lasted from `start_s` until now. */
 	void count(double start_s, int64_t size_bytes)
 	{
 		spans.add(start_s, now_s(), size_bytes);
@@ -202,7 +207,7 @@ class Line {
 			*summed_bytes_ += (uint64_t)size_bytes;
 	}
 
-	/* The bytes of its vectors: those of the endpoint, and those of gloo in its place. */
+	/* The bytes of vectors summed by the endpoint, and by gloo in its place. */
 	int64_t carried_bytes() const { return carried_bytes_; }
 	int64_t replaced_bytes() const { return replaced_bytes_; }
 
@@ -210,16 +215,16 @@ class Line {
 	std::shared_ptr<Buffers> buffers = std::make_shared<Buffers>();
 	Spans spans;
 
-	/* As time.perf_counter. */
+	/* The clock of time.perf_counter. */
 	static double now_s() { return (double)now_ns() / 1e9; }
 
   private:
-	static constexpr size_t MOST_UNDER_WAY = 96; /* of MAX_OPS; Python's have room beside them */
+	static constexpr size_t MOST_UNDER_WAY = 96; /* of MAX_OPS; the rest is for Python's vectors */
 
-	static constexpr std::chrono::milliseconds HEEDED{200}; /* signals, by who waits for room, so often */
+	static constexpr std::chrono::milliseconds HEEDED{200}; /* between two checks for signals */
 	static constexpr std::chrono::seconds ABANDONED{1};
 
-	/* One of these. */
+	/* A queued item; has one of these. */
 	struct Item {
 		py::object task;
 		VectorPtr vector;
@@ -232,7 +237,7 @@ class Line {
 			throw std::runtime_error("the group was destroyed, and sums no more");
 	}
 
-	/* Without the door's lock, which others may still take. */
+	/* Sleeps forever if the thread is abandoned, without the lock, which others may still need. */
 	void stand_still_if_abandoned(std::unique_lock<std::mutex> &lock) const
 	{
 		if (is_abandoned_ && lock.owns_lock())
@@ -241,7 +246,10 @@ class Line {
 			std::this_thread::sleep_for(std::chrono::hours(1));
 	}
 
-	/* Raises KeyboardInterrupt, and whatever a script's handlers raise, where the main thread waits here. */
+	/*
+	 * Runs signal handlers if the main thread waits here; throws KeyboardInterrupt, or what a script's
+	 * handler raises.
+	 */
 	static void heed_signals()
 	{
 		py::gil_scoped_acquire locked;
@@ -250,7 +258,7 @@ class Line {
 			throw py::error_already_set();
 	}
 
-	/* Called by one thread at a time, by `order_`. */
+	/* Submits a vector when there is room. One thread at a time calls this, with `order_` held. */
 	void submit(const VectorPtr &vector)
 	{
 		auto fragments = (vector->lanes + endpoint_.lanes - 1) / endpoint_.lanes;
@@ -265,7 +273,7 @@ class Line {
 			lock.lock();
 		}
 		require_open_door();
-		under_way_++; /* the thread does not end before it */
+		under_way_++; /* keeps the thread from ending before it */
 		if (stopped_by_.empty()) {
 			lock.unlock();
 			vector->number = endpoint_.submit(
@@ -283,7 +291,10 @@ class Line {
 			throw std::runtime_error("the endpoint takes no more vectors");
 	}
 
-	/* Whether it is known what became of it. Else `event` says what Python is to see to. */
+	/*
+	 * Runs the endpoint for a vector. Returns whether the vector has a result or an error; if not,
+	 * `event` says what Python must handle.
+	 */
 	bool is_settled(Vector &vector)
 	{
 		uint64_t number;
@@ -316,7 +327,10 @@ class Line {
 		vector.batch->work->add(heard);
 	}
 
-	/* Puts a sum where it belongs, or says that there is none. */
+	/*
+	 * Finishes a vector: delivers its sum or records its error. The last one of a call completes the
+	 * call's work.
+	 */
 	void take(Vector &vector)
 	{
 		c10::InferenceMode all_tensors;
@@ -325,7 +339,7 @@ class Line {
 		if (vector.error.empty())
 			try {
 				deliver(vector);
-			} catch (const c10::Error &error) { /* and the thread goes on */
+			} catch (const c10::Error &error) { /* the thread continues */
 				vector.error = std::string("RuntimeError: ") + error.what_without_backtrace();
 			} catch (const std::exception &error) {
 				vector.error = std::string("RuntimeError: ") + error.what();
@@ -355,9 +369,9 @@ class Line {
 	std::mutex order_, door_;
 	std::condition_variable more_, less_, back_;
 	std::deque<Item> items_;
-	bool is_open_ = false, is_idle_ = true; /* idle: the thread waits for more, or there is none */
+	bool is_open_ = false, is_idle_ = true; /* idle: the thread waits for items, or there is no thread */
 	std::atomic<bool> is_abandoned_{false};
-	bool is_away_ = true; /* the thread, in Python */
+	bool is_away_ = true; /* whether the thread is in Python */
 	size_t under_way_ = 0;
 	std::string stopped_by_;
 	std::atomic<int64_t> carried_bytes_{0}, replaced_bytes_{0};

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Which fragments go by which tree: the pattern of testbed/wire/mapping.py, again and again. Every worker
- * has the same.
- */
+/* Assigns fragments to trees: the pattern of testbed/wire/mapping.py, repeated. Every worker has the same. */
 #include <stdlib.h>
 
 #include "endpoint.h"
 
-/* What over_all and given look up. Whether there was memory; endpoint_close frees it. */
+/*
+ * Makes the tables of over_all and given. Returns whether there was enough memory; endpoint_close frees it.
+ */
 int mapping_open(struct endpoint *e)
 {
 	for (uint32_t number = 0; number < e->s.trees; number++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a worker pushes: packets of fragments, in bursts, as its windows allow. */
+/* Pushes packets of fragments, in bursts, as the windows allow. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 #define TOS_REPEATED (WIRE_DSCP_REPEATED << 2 | WIRE_ECT)
 
-/* Fills what no fragment changes. */
+/* Fills the header fields that are the same for all fragments. */
 void packets_open(struct endpoint *e, struct tree *t, struct wire_header *h)
 {
 	h->magic = htons(WIRE_MAGIC);
@@ -24,8 +24,8 @@ void packets_open(struct endpoint *e, struct tree *t, struct wire_header *h)
 }
 
 /*
- * Sends packets that lie behind each other. How many have left; none where the socket is full, or where no
- * send can succeed any more, of which the endpoint then breaks.
+ * Sends consecutive packets. Returns how many have left: 0 if the socket is full, or if no send can succeed
+ * any more, which breaks the endpoint.
  */
 uint32_t packets_send(struct endpoint *e, struct tree *t, struct wire_header *first, uint32_t count)
 {
@@ -34,9 +34,9 @@ uint32_t packets_send(struct endpoint *e, struct tree *t, struct wire_header *fi
 	};
 	int is_repeated = count == 1 && first->flags & WIRE_FLAG_RETRANSMIT, taken;
 
-	if (first->op == WIRE_OP_EMPTY) /* the header only, of each packet's room */
+	if (first->op == WIRE_OP_EMPTY) /* only the header of each packet */
 		packets.bytes = sizeof(*first);
-	/* a mark on what is sent again is seen by what completes the sum */
+	/* the packet that completes a sum passes on whether it was a repetition */
 	taken = sends_packets(&e->sends, &t->to, &packets, is_repeated ? TOS_REPEATED : 0);
 	return taken < 0 ? 0 : taken;
 }
@@ -53,7 +53,7 @@ void packets_again(struct endpoint *e, struct tree *t, struct wire_header *h, in
 	e->counters.retransmitted++;
 }
 
-/* Whether a push has zeros alone, which need not be sent. `number` is the fragment's over all trees. */
+/* Whether a push has only zeros, which need not be sent. `number` is the fragment's over all trees. */
 static int is_empty(struct endpoint *e, struct tree *t, struct op *op, uint64_t number)
 {
 	return op->gathered && t->takes_empties &&
@@ -84,7 +84,7 @@ static void write_fragment(struct endpoint *e, struct tree *t, struct op *op, ui
 	} else {
 		struct block *block = block_of(e, op, number);
 
-		if (block->beyond) { /* a contribution that nobody's values are in */
+		if (block->beyond) { /* a contribution without values */
 			h->flags = WIRE_FLAG_DEGRADED;
 			h->contributors = 0;
 			memset(lanes, 0, 4 * count);
@@ -100,8 +100,8 @@ static void write_fragment(struct endpoint *e, struct tree *t, struct op *op, ui
 }
 
 /*
- * Writes the tree's next packets, `most` at most: those of one size, up to where their room comes round. How
- * many they are.
+ * Writes up to `most` of the tree's next packets: packets of one size, up to the end of the packet buffer.
+ * Returns their number.
  */
 static uint32_t write_burst(struct endpoint *e, struct tree *t, uint64_t most)
 {
@@ -125,7 +125,7 @@ static uint32_t write_burst(struct endpoint *e, struct tree *t, uint64_t most)
 	return count;
 }
 
-/* Writes and sends the tree's next packets; how many have left. Of the others nothing is counted. */
+/* Writes and sends the tree's next packets; returns how many have left. The others are not counted. */
 static uint32_t push_burst(struct endpoint *e, struct tree *t, uint64_t most)
 {
 	struct counters counters = e->counters;
@@ -135,13 +135,13 @@ static uint32_t push_burst(struct endpoint *e, struct tree *t, uint64_t most)
 	if (taken == count)
 		return count;
 	e->counters = counters;
-	t->pushing = pushing; /* the next packet may be of an earlier vector than the last one written */
+	t->pushing = pushing; /* the next packet may belong to an earlier vector than the last one written */
 	return taken ? write_burst(e, t, taken) : 0;
 }
 
 /*
- * Pushes what the tree's window has room for, a burst at a time; small rests only if `all`. Whether anything
- * was pushed.
+ * Pushes as many fragments as the tree's window allows, a burst at a time; a small remainder only if `all`.
+ * Returns whether anything was pushed.
  */
 int packets_push(struct endpoint *e, struct tree *t, int all)
 {
@@ -150,9 +150,9 @@ int packets_push(struct endpoint *e, struct tree *t, int all)
 	uint64_t have = given(e, t, e->next_fragment);
 
 	room = room > votes ? room - votes : 1;
-	if (e->s.rate_mbps > 0 && burst > room / 4 + 1) /* where queues may be shorter than a burst */
+	if (e->s.rate_mbps > 0 && burst > room / 4 + 1) /* a shaped link's queue may be short */
 		burst = room / 4 + 1;
-	if (t->pushing < e->reported) /* its entry may be another vector's by now */
+	if (t->pushing < e->reported) /* its entry may belong to another vector by now */
 		t->pushing = e->reported;
 	for (;;) {
 		uint64_t until = t->done + room, count, left;
@@ -168,11 +168,11 @@ int packets_push(struct endpoint *e, struct tree *t, int all)
 			break;
 		count = push_burst(e, t, lesser(left, burst));
 		if (!count)
-			break; /* the socket is full: the same again later */
+			break; /* the socket is full: try again later */
 
 		int64_t now = now_ns(), queued_ns = repair_on_link_ns(e), frame_ns = repair_frame_ns(e);
 
-		if (t->sent == t->done) /* nobody waited for a result of this tree */
+		if (t->sent == t->done) /* nothing was expected by this tree: the silence begins now */
 			t->silent_from = t->quiet_from = now;
 		for (uint64_t i = 0; i < count; i++) {
 			uint64_t place = (t->sent + i) % e->limit;

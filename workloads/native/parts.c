@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Vectors of which a worker has a part: it pushes that part of a gathered vector, and zeros for the rest,
- * which are not sent where the place takes empty pushes; of a sum that is scattered it keeps its part.
+ * Vectors of which a worker has a part. Of a gathered vector, it pushes its part, and zeros for the rest,
+ * which are not sent if the place accepts empty pushes. Of a scattered sum, it writes only its part.
  */
 #include <string.h>
 
 #include "endpoint.h"
 
-/* Which bytes of `count` lanes from `start` on are in the worker's part; whether any are. */
+/*
+ * Finds the bytes of `count` lanes from `start` on that are in the worker's part. Returns whether there are
+ * any.
+ */
 static int overlap(const struct op *op, uint64_t start, uint64_t count, uint64_t *from, uint64_t *until)
 {
 	*from = op->from > 4 * start ? op->from : 4 * start;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Losses by ALEPH's integrity check (its algorithm 2; docs/protocol.md, "Questions"): a place is asked which
- * of the fragments under way it has, and what it lacks is pushed again.
+ * Recovery by ALEPH's integrity check (its algorithm 2; docs/protocol.md, "Questions"): a worker asks a place
+ * which of the fragments under way it has, and pushes again those that the place lacks.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -10,16 +10,16 @@
 
 #include "endpoint.h"
 
-#define PATIENCE 4	/* timers that expire before repetitions become seldom */
-#define NUMBERS_KEPT 4096 /* questions of which answers are heeded */
+#define PATIENCE 4	/* timers that expire before repetitions become rarer */
+#define NUMBERS_KEPT 4096 /* the last questions whose answers are accepted */
 
-/* Fragments of one question. */
+/* The most fragments of one question. */
 static uint64_t most(struct endpoint *e)
 {
 	return lesser(e->s.lanes, QUESTION_MOST);
 }
 
-/* Fragments for which there is room where so many packets are accepted: one may be a question. */
+/* How many fragments may be under way where queues hold `packets`: one of these may be a question. */
 uint64_t questions_beside(uint64_t packets)
 {
 	return packets > 1 ? packets - 1 : 1;
@@ -38,12 +38,12 @@ static void ask(struct endpoint *e, struct tree *t, uint64_t first, uint64_t cou
 	memset(lanes_of(h), 0, 4 * e->s.lanes);
 	for (uint64_t i = 0; i < count; i++)
 		lanes_of(h)[i] = htonl(e->s.places[(first + i) % e->data_slots]);
-	packets_send(e, t, h, 1); /* lost where the socket is full: the timer asks again */
+	packets_send(e, t, h, 1); /* lost if the socket is full: the timer asks again */
 	e->asking++;
 	e->counters.asked++;
 }
 
-/* Asks for all that is under way when nothing is left to push: the end of a vector, as in the paper. */
+/* Asks for all fragments under way when nothing is left to push: at the end of a vector, as in the paper. */
 void questions_push(struct endpoint *e, struct tree *t)
 {
 	if (t->asked == t->sent || t->sent < given(e, t, e->next_fragment))
@@ -53,7 +53,10 @@ void questions_push(struct endpoint *e, struct tree *t)
 	t->asked = t->sent;
 }
 
-/* Asks for the first fragments again, and where their sums went up, the places above as well. */
+/*
+ * Asks for the first fragments again; places that have sent their sums up pass the question to the places
+ * above.
+ */
 void questions_again(struct endpoint *e, struct tree *t)
 {
 	t->asked_again = e->asking;
@@ -62,7 +65,7 @@ void questions_again(struct endpoint *e, struct tree *t)
 		ask(e, t, t->done, lesser(t->sent - t->done, most(e)), WIRE_FLAG_RETRANSMIT);
 }
 
-/* Behind the last fragment that has a result. */
+/* The fragment after the last one that has a result. */
 static uint64_t newest(struct endpoint *e, struct tree *t)
 {
 	uint64_t last = t->sent;
@@ -73,8 +76,8 @@ static uint64_t newest(struct endpoint *e, struct tree *t)
 }
 
 /*
- * Asks for what is missing although what was pushed later came, once a round trip; answers in how many ns
- * that is due again, -1 if nothing is missing there.
+ * Asks for what is missing although a later push has its result, once a round trip. Returns after how many ns
+ * this is due again, -1 if nothing is missing there.
  */
 int64_t questions_gaps(struct endpoint *e, struct tree *t)
 {
@@ -90,9 +93,9 @@ int64_t questions_gaps(struct endpoint *e, struct tree *t)
 }
 
 /*
- * How old a push must be that is repeated: as old as packets overtake each other by, and in a long silence
- * twice as old after each timer, since a place may lack it for as long as others are late. Not the first one,
- * which is asked for at the timer's pace.
+ * How old a push must be before it is repeated: as old as packets may overtake each other by. In a long
+ * silence this doubles with each timer, since a place may lack the fragment as long as other workers are
+ * late. The first fragment is excepted: it is asked for at the timer's pace.
  */
 static int64_t least_age_ns(struct endpoint *e, struct tree *t, uint64_t fragment)
 {
@@ -104,11 +107,14 @@ static int64_t least_age_ns(struct endpoint *e, struct tree *t, uint64_t fragmen
 }
 
 /*
- * Pushes again what an answer says is lost: a contribution, or of a sum that is complete the result to this
- * worker. An answer knows of what was pushed before its question. Where a later result came, a sum that went
- * up was lost above, or its result: the places there are asked. Of a sum that still only went up, though
- * they were to be asked, the first is pushed again: nobody passes the questions of a host's own worker on.
- * Behind first repetitions goes a question at once; of later ones gaps and timers tell.
+ * Pushes again what an answer shows to be lost: a contribution or, if a sum is complete, its result to this
+ * worker. An answer covers only pushes before its question.
+ *
+ * Where a later result has come, a sum that was sent up was lost above, or its result was: the places there
+ * are asked. If a sum is still reported only as sent up, although the places above were to be asked, the
+ * first fragment is pushed again: no one passes on the questions of a host's own worker.
+ *
+ * First repetitions are followed by a question at once; losses of later ones show by gaps and timers.
  */
 static void heed_answer(struct endpoint *e, struct tree *t, struct wire_header *h)
 {
@@ -145,7 +151,7 @@ static void heed_answer(struct endpoint *e, struct tree *t, struct wire_header *
 		questions_again(e, t);
 }
 
-/* Whether it is the answer to one of the last questions: anybody may send to a socket. */
+/* Whether a packet answers one of the last questions: anyone may send to a socket. */
 static int is_answer(struct endpoint *e, struct wire_header *h)
 {
 	return h->magic == htons(WIRE_MAGIC) && h->op == WIRE_OP_ANSWER && h->job == htons(e->s.job) &&
@@ -154,7 +160,7 @@ static int is_answer(struct endpoint *e, struct wire_header *h)
 	       (uint32_t)h->tree - e->s.first_tree < e->s.trees;
 }
 
-/* Takes what came to the socket: answers, and results that only wake. */
+/* Reads what came to the socket: answers, and results that only wake this thread. */
 void questions_listen(struct endpoint *e)
 {
 	struct wire_header *h = (struct wire_header *)e->heard;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Losses: what is missing is pushed again, by the results behind it or by a tree's timer. */
+/* Recovery from losses: missing fragments are pushed again, because of later results or of a tree's timer. */
 #include "endpoint.h"
 
-#define OVERTAKEN_NS 5000000LL /* by which results of parallel circuits may be apart beside round trips */
-#define PAUSE_MIN_NS 500000LL /* between two repetitions: other workers may be later than this one */
+#define OVERTAKEN_NS 5000000LL /* how far results of parallel circuits may be apart, beyond round trips */
+#define PAUSE_MIN_NS 500000LL /* between two repetitions: other workers may push later than this one */
 
-/* What a frame takes on this worker's link at its rate of now; 0 where it has none. */
+/* The time of a frame on this worker's link at its present rate; 0 if the link has none. */
 int64_t repair_frame_ns(struct endpoint *e)
 {
 	double rate_mbps = e->s.rate_now ? *(volatile const double *)e->s.rate_now : 0;
@@ -17,7 +17,7 @@ int64_t repair_frame_ns(struct endpoint *e)
 	return (int64_t)((WIRE_FRAME_HEADERS_BYTES + e->packet_bytes) * 8000 / rate_mbps);
 }
 
-/* What the frames under way take there, and one more: no result comes sooner. */
+/* The time of the frames under way, and one more, on this worker's link: no result comes sooner. */
 int64_t repair_on_link_ns(struct endpoint *e)
 {
 	uint64_t frames = 1;
@@ -31,9 +31,11 @@ int64_t repair_on_link_ns(struct endpoint *e)
 }
 
 /*
- * Before which of a tree's fragments those are lost that have no result: links keep order, and so do sums.
- * All before one that came are; and all where one came that was pushed, again or not, a round trip after the
- * first of them was: `*before_ns`, of those that were pushed before that time.
+ * The fragment of a tree before which every fragment without a result is lost. Links and sums keep the order,
+ * so that all fragments before one that has its result are lost.
+ *
+ * *before_ns extends this to the later fragments: if a result answers a push that came a round trip after
+ * theirs, they are lost, too. So all fragments that were last pushed before *before_ns are.
  */
 static uint64_t lost_until(struct endpoint *e, struct tree *t, int64_t *before_ns)
 {
@@ -46,11 +48,11 @@ static uint64_t lost_until(struct endpoint *e, struct tree *t, int64_t *before_n
 }
 
 /*
- * How long a push is given from when it was sent, a later one's result being there. Links keep order, and so
- * do sums: none, it is lost for certain. But of parallel circuits one may have the longer queue, and what
- * takes it comes later. RFC 8985 has a quarter of a round trip for one path; that does not do here, and nor
- * does one whole: what was pushed again is no measure of a round trip, so that the shorter ones alone count,
- * and half of all pushes were repeated for nothing (tests.bench.circuits).
+ * How long after a push its result may be missing while a later one's is there. Links and sums keep the
+ * order, so that normally it is lost for certain, and this is 0. Of parallel circuits one may have the longer
+ * queue, and its packets come later. RFC 8985 allows a quarter of a round trip for one path. That does not
+ * suffice here, nor does a whole one: repeated pushes do not count as measured round trips, so that only the
+ * shorter ones count, and half of all pushes were repeated for nothing (tests.bench.circuits).
  */
 int64_t repair_grace_ns(struct endpoint *e, const struct timing *t)
 {
@@ -59,7 +61,7 @@ int64_t repair_grace_ns(struct endpoint *e, const struct timing *t)
 	return 4 * t->srtt_ns + OVERTAKEN_NS;
 }
 
-/* The time between two repetitions: a round trip, and in silence twice as long after each timer. */
+/* The time between two repetitions: a round trip, which in silence doubles with each timer. */
 int64_t repair_pause_ns(struct endpoint *e, struct tree *t)
 {
 	int64_t pause = t->timing.base_ns, grace = repair_grace_ns(e, &t->timing);
@@ -73,9 +75,9 @@ int64_t repair_pause_ns(struct endpoint *e, struct tree *t)
 }
 
 /*
- * Pushes again what is missing although what was pushed later came: the first time it is lost for certain.
- * Then once a round trip, in silence twice as seldom after each timer; answers in how many ns the next one is
- * due, -1 if nothing is missing there.
+ * Pushes again what is missing although a later push has its result: at once the first time, then once a
+ * round trip, which in silence doubles with each timer. Returns after how many ns the next repetition is due,
+ * -1 if nothing is missing there.
  */
 int64_t repair_gaps(struct endpoint *e, struct tree *t)
 {
@@ -108,7 +110,7 @@ int64_t repair_gaps(struct endpoint *e, struct tree *t)
 	return next;
 }
 
-/* Results of a tree to come. */
+/* How many results of a tree are missing. */
 uint64_t repair_missing(struct endpoint *e, struct tree *t)
 {
 	uint64_t count = t->number ? 0 : votes_under_way(e);
@@ -127,10 +129,10 @@ int64_t repair_timeout_ns(struct endpoint *e, struct tree *t)
 }
 
 /*
- * A tree's timer expired: a probe. The last one is pushed again, as in RFC 8985, section 7: its result tells
- * of all gaps before it, and repair_gaps needs no timer for them. If that was in vain the first as well: of
- * the worker that is furthest behind, all others have pushed that, or it is the first of theirs, too. Of
- * votes likewise, at once.
+ * Sends a probe when a tree's timer has expired. The last fragment is pushed again, as in RFC 8985, section
+ * 7: its result shows all gaps before it, and repair_gaps needs no timer for them. If that was in vain, the
+ * first one is pushed again as well: the first fragment of the worker that is furthest behind is pushed by
+ * all others, or is their first, too. Votes are treated alike, but both at once.
  */
 void repair_expired(struct endpoint *e, struct tree *t)
 {

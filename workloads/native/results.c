@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a worker takes: results, in place, as its host wrote them into the ring. Of floats it takes the mean
- * of those who contributed times the workers: their sum where all did, and zeros where nobody did.
+ * Reads results in place, where the worker's host wrote them into the ring. A result of floats is the mean of
+ * the contributors times the number of workers: the sum where all contributed, and zeros where none did.
  */
 #include <math.h>
 #include <string.h>
@@ -9,21 +9,21 @@
 #include "endpoint.h"
 
 /*
- * `fragment` is the tree's, `number` that over all trees. The result's flags; -1 where it was replaced while
- * it was read.
+ * Reads a fragment's result into its vector. `fragment` is its number in the tree, `number` that over all
+ * trees. Returns the result's flags; -1 if it was overwritten while it was read.
  */
 static int64_t take_fragment(struct endpoint *e, struct op *op, struct result *r, uint64_t fragment,
 			     uint64_t number)
 {
 	uint64_t start = (number - op->first) * e->s.lanes, count = lesser(op->length - start, e->s.lanes);
 	uint32_t flags = r->flags, those = r->contributors;
-	/* all that came left their values out: they have scales, and lanes as they are have none */
+	/* all contributors left their values out: only values with scales can be left out */
 	int nobodys = !those && flags & WIRE_FLAG_DEGRADED && !op->raw;
 	int wrong = (!those && !nobodys) || those > e->s.workers ? EVENT_IMPOSSIBLE : 0;
 
 	if (op->gathered && !wrong && those < e->s.workers)
-		wrong = EVENT_LACKING; /* a part is missing, and nobody knows which */
-	/* of a block that this worker left out the others' mean took the place */
+		wrong = EVENT_LACKING; /* a part is missing, and it is unknown which */
+	/* if this worker left the block out, the others' mean replaced its values */
 	if (op->lost && !wrong && !block_of(e, op, number)->beyond)
 		lanes_lost(op->data + start, op->lost + start, count, block_of(e, op, number)->scale);
 	if (op->raw && !wrong)
@@ -38,7 +38,7 @@ static int64_t take_fragment(struct endpoint *e, struct op *op, struct result *r
 		return -1;
 	e->counters.degraded += !!(flags & WIRE_FLAG_DEGRADED);
 	op->contributors[number - op->first] = wrong ? 0 : those;
-	if (wrong) { /* told when nothing of the vector is under way any more */
+	if (wrong) { /* reported when nothing of the vector is under way any more */
 		op->workers = those;
 		op->wrong = op->wrong == EVENT_IMPOSSIBLE ? op->wrong : wrong;
 	}
@@ -48,10 +48,10 @@ static int64_t take_fragment(struct endpoint *e, struct op *op, struct result *r
 }
 
 /*
- * RFC 6298, from the first push, of a fragment since which nothing was sent again: others wait for workers
- * that a loss held up, whose timers are made of such waits. And of one that was sent again in vain, since no
- * repetition completed its sum, nobody's: as in RFC 3522, that tells a switch that is slower than the timer
- * from a lost packet.
+ * Measures round trips as in RFC 6298, from the first push. Only fragments after the latest repetition count:
+ * the others' results wait for workers that a loss held up, and whose timers follow from such waits. A
+ * fragment that was repeated in vain also counts, if no worker's repetition completed its sum: as in RFC
+ * 3522, this tells a switch that is slower than the timer from a lost packet.
  */
 static void measure_round_trip(struct endpoint *e, struct tree *t, uint64_t fragment, int64_t flags,
 			       int64_t rtt)
@@ -63,7 +63,7 @@ static void measure_round_trip(struct endpoint *e, struct tree *t, uint64_t frag
 	timing_round_trip(&t->timing, rtt, t->queued_ns[fragment % e->limit], t->window.size);
 }
 
-/* A result that no repetition completed or asked for answers the first push. */
+/* Notes which push a result answers: the first one, unless a repetition completed or requested it. */
 static void note_answered(struct endpoint *e, struct tree *t, uint64_t fragment, int64_t flags)
 {
 	int64_t *pushed_at = flags & RESULT_REPEATED ? t->sent_at : t->first_at;
@@ -72,7 +72,7 @@ static void note_answered(struct endpoint *e, struct tree *t, uint64_t fragment,
 		t->answered_at = pushed_at[fragment % e->limit];
 }
 
-/* Takes a tree's results as far as there is one after the other. Whether there was any. */
+/* Reads a tree's results in order, as far as they have come. Returns whether there were any. */
 int results_take(struct endpoint *e, struct tree *t)
 {
 	uint64_t before = t->done;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The Python half of the torch backend as its C++ half sees it, and the interpreter's lock. */
+/* The C++ half's access to the Python half of the torch backend, and to the interpreter's lock. */
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
@@ -18,7 +18,7 @@ namespace inc {
 namespace py = pybind11;
 using Tensors = std::vector<at::Tensor>;
 
-/* Lets go of the interpreter's lock where the thread holds it: torch calls with it and without. */
+/* Releases the interpreter's lock if the thread holds it: torch calls with and without the lock. */
 class Unlocked {
   public:
 	Unlocked()
@@ -31,12 +31,12 @@ class Unlocked {
 	std::optional<py::gil_scoped_release> release_;
 };
 
-/* By collective, the sizes at which the network carries it: from and to, both with them. */
+/* By collective, the ranges of sizes in bytes that the network carries: first and last, both included. */
 using Carried = std::map<std::string, std::vector<std::pair<int64_t, int64_t>>>;
 
 /*
- * Sums of workloads/backend.py. Its methods are never let go of: they last as long as the process, and whoever
- * lets go of a work need not hold the interpreter's lock.
+ * The methods of a Sums of workloads/sums.py. Their references are never released: they last as long as the
+ * process, so that a work can be destroyed without the interpreter's lock.
  */
 class Script {
   public:
@@ -47,21 +47,24 @@ class Script {
 	{
 	}
 
-	/* It is an error where no result comes within the limit. */
+	/* Starts a sum. It fails if no result comes within the limit. */
 	template <typename Work>
 	void start(const Work &work, const Tensors &tensors, bool average, double limit_s) const
 	{
 		called(start_, work, tensors, average, limit_s);
 	}
 
-	/* A sum is about to be asked for without Python. */
+	/* Called before each sum that does not go through Python. */
 	void before_sum() const
 	{
 		if (before_ != Py_None)
 			called(before_);
 	}
 
-	/* Whether the network carries a collective of so many bytes on the side of all workers. */
+	/*
+	 * Whether the network carries a collective of this size: the bytes on the side that has the values of
+	 * all workers.
+	 */
 	bool carries(const char *collective, int64_t size_bytes) const
 	{
 		auto sizes = carried_.find(collective);
@@ -72,7 +75,7 @@ class Script {
 		       });
 	}
 
-	/* Whether a sum takes a lane for each element, whatever its type. */
+	/* Whether a sum uses one lane per element, whatever the element's type. */
 	bool sums_in_lanes() const { return sums_in_lanes_; }
 
 	void shutdown() const { called(shutdown_); }
@@ -84,7 +87,8 @@ class Script {
 	}
 
 	/*
-	 * An error of Python's stays what it is: pybind11 takes the interpreter's lock where one is let go of.
+	 * Calls a method. A Python error is thrown unchanged: pybind11 takes the interpreter's lock when it
+	 * is destroyed.
 	 */
 	template <typename... Arguments> static void called(PyObject *method, Arguments &&...arguments)
 	{

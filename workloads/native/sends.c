@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Sending, for both kinds of compiled endpoint. Errors that do not pass end the job, with their errno
+ * Sends for both kinds of compiled endpoint. An error that does not pass ends the job, with its errno
  * (sends_meaning.h).
  */
 #define _GNU_SOURCE
@@ -16,7 +16,7 @@
 #define UDP_SEGMENT 103
 #endif
 
-/* A device's offloads can change under a job: a burst is tried again after so long. */
+/* A device's offloads can change during a job: try bursts again after this time. */
 #define SINGLE_NS 1000000000LL
 
 union control {
@@ -32,14 +32,14 @@ static int64_t clock_ns(void)
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-/* Keeps the first error that does not pass, of a send or of another call on the socket. */
+/* Records the first error that does not pass, of a send or of another call on the socket. */
 void sends_note(struct sends *s, int code)
 {
 	if (!s->error && sends_meaning(code) == MEANS_FAILED)
 		s->error = code;
 }
 
-/* Takes what came to the socket, which is there to wake who waits. */
+/* Discards what came to the socket; its only purpose is to wake a waiting thread. */
 void sends_drain(struct sends *s)
 {
 	char byte;
@@ -70,7 +70,7 @@ static struct iovec part_of(const struct packets *packets, uint32_t at)
 	};
 }
 
-/* All packets in one call: one datagram, which the kernel cuts. 0, or its errno. */
+/* Sends all packets in one call, as one datagram that the kernel cuts. Returns 0 or an errno. */
 static int send_whole(struct sends *s, const struct sockaddr_in *to, const struct packets *packets)
 {
 	struct iovec parts[MAX_BURST] = {{(void *)packets->first, packets->count * packets->bytes}};
@@ -89,7 +89,7 @@ static int send_whole(struct sends *s, const struct sockaddr_in *to, const struc
 	return sendmsg(s->fd, &message, MSG_DONTWAIT) < 0 ? errno : 0;
 }
 
-/* A datagram for each packet. As sends_packets. */
+/* Sends a datagram for each packet. Returns as sends_packets does. */
 static int send_singly(struct sends *s, const struct sockaddr_in *to, const struct packets *packets, int tos)
 {
 	struct mmsghdr messages[MAX_BURST];
@@ -128,9 +128,9 @@ static int send_singly(struct sends *s, const struct sockaddr_in *to, const stru
 }
 
 /*
- * Sends packets, MAX_BURST at most, with this type of service where it is not 0. How many of them have left
- * or are lost on a link that is down; the others are to be sent again later. -1: `error` says why nothing
- * leaves.
+ * Sends up to MAX_BURST packets, with type of service `tos` if it is not 0. Returns how many have left or are
+ * lost on a link that is down; the caller sends the others later. -1: nothing leaves any more, and `error`
+ * has the reason.
  *
  * A kernel before 6.11 cuts no datagrams for a device without checksum offload: EIO, for every burst.
  */

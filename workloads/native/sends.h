@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How compiled endpoints send: a burst in one call where the kernel cuts it. */
+/* How compiled endpoints send: a burst in one call if the kernel can cut it. */
 #ifndef SENDS_H
 #define SENDS_H
 
@@ -20,8 +20,8 @@ struct packets {
 
 struct sends {
 	int fd;
-	int error; /* errno of a call that no later one makes good; 0: none so far */
-	int64_t single_until_ns; /* until then the kernel is not asked to cut bursts: it has refused */
+	int error; /* errno of the first failure that does not pass; 0: none so far */
+	int64_t single_until_ns; /* send packets singly until then: the kernel has refused to cut a burst */
 };
 
 int sends_packets(struct sends *s, const struct sockaddr_in *to, const struct packets *packets, int tos);

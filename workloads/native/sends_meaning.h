@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The meaning of a send's errno, for endpoints and for the timers of a place. Which errors pass is said here
- * and nowhere else: all others end what sends, with their errno.
+ * The meaning of a send's errno, for endpoints and for the timers of a place. Only this file says which
+ * errors pass; all others end the sender, with their errno.
  */
 #ifndef SENDS_MEANING_H
 #define SENDS_MEANING_H
@@ -11,8 +11,8 @@
 enum meaning { MEANS_FULL, MEANS_LOST, MEANS_FAILED };
 
 /*
- * MEANS_FULL, the same again later; MEANS_LOST, a link or a receiver is down and the packet is lost as on a
- * wire; MEANS_FAILED, no later send is better.
+ * MEANS_FULL: send the same again later. MEANS_LOST: a link or a receiver is down, and the packet is lost as
+ * on a wire. MEANS_FAILED: no later send will succeed.
  */
 static inline int sends_meaning(int code)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When a worker's sums ran, for the statistics that it leaves. */
+/* When a worker's sums ran, for its statistics. */
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
@@ -18,8 +18,8 @@ namespace inc {
 namespace py = pybind11;
 
 /*
- * The spans of time that a worker's sums took, in seconds since the first one: the first ROWS_MOST of them;
- * those after them are only counted, since what a worker leaves is read by the daemon.
+ * The time spans of a worker's sums, in seconds since the first one: the first ROWS_MOST of them. Later ones
+ * are only counted, because the daemon must read the statistics.
  */
 class Spans {
   public:
@@ -33,12 +33,12 @@ class Spans {
 		bytes_ += size_bytes;
 		if (spans_.size() < most_)
 			spans_.push_back({start, end, size_bytes});
-		else /* they come in the order in which they end */
+		else /* spans are added in the order in which they end */
 			later_s_ += std::max(0.0, end - std::max(start, until_));
 		until_ = std::max(until_, end);
 	}
 
-	/* How many, their bytes, the time in which at least one was running, and the spans. */
+	/* The number of sums, their bytes, the time in which at least one ran, and the spans. */
 	py::dict summary() const
 	{
 		double busy_s = 0, until = -std::numeric_limits<double>::infinity(), zero;

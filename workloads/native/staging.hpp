@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls that gloo refuses and NCCL answers, in terms that gloo has: bytes in the place of types that gloo lacks,
- * sums in the place of averages, wider types in the place of narrow ones.
+ * Expresses calls that gloo refuses and NCCL accepts in terms that gloo has: bytes instead of types that gloo
+ * lacks, sums instead of averages, wider types instead of narrow ones.
  *
- * Gloo is given tensors in one piece and one dimension that are no views of the script's, on its memory where
- * that will do. So nothing of torch's counts what is written there, and tensors made under inference mode may
- * be written by any thread.
+ * Gloo gets contiguous tensors of one dimension, on the memory of the script's tensors where possible, but
+ * never views of them. So torch does not count writes to them as changes, and any thread may write to tensors
+ * made in inference mode.
  */
 #pragma once
 
@@ -29,14 +29,14 @@ using Premultiplied = c10d::PreMulSumSupplement;
 
 using c10d::ReduceOp;
 
-/* Whether packets may carry its values as they are. */
+/* Whether packets can carry a tensor's values unchanged. */
 inline bool is_plain(const at::Tensor &tensor)
 {
 	return tensor.defined() && tensor.layout() == at::kStrided && tensor.device().is_cpu() &&
 	       !tensor.is_quantized();
 }
 
-/* Whether gloo has the type, in every collective. */
+/* Whether gloo supports the type in every collective. */
 inline bool is_gloos(at::ScalarType type)
 {
 	switch (type) {
@@ -55,13 +55,13 @@ inline bool is_gloos(at::ScalarType type)
 	}
 }
 
-/* Whether its memory is its values in order. */
+/* Whether a tensor's memory has its values in order. */
 inline bool is_dense(const at::Tensor &tensor)
 {
 	return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
-/* Whether gloo takes it as it is. What is not plain is gloo's to refuse. */
+/* Whether gloo accepts a tensor unchanged. A tensor that is not plain is passed to gloo, which refuses it. */
 inline bool is_gloos(const at::Tensor &tensor)
 {
 	return !is_plain(tensor) ||
@@ -88,16 +88,16 @@ template <typename Item> bool are_plain(const std::vector<Item> &items)
 	return true;
 }
 
-/* Whether gloo finds the parts of all workers in the whole: it compares shapes where NCCL counts elements. */
+/* Whether gloo accepts `whole` as the parts of all workers: it compares shapes where NCCL counts elements. */
 inline bool are_rows(const at::Tensor &whole, const at::Tensor &part, int workers)
 {
 	if (!is_plain(whole) || !is_plain(part) || whole.numel() != workers * part.numel())
-		return true; /* its error */
+		return true; /* left to gloo, which raises its error */
 	return part.dim() && whole.dim() == part.dim() && whole.size(0) == workers * part.size(0) &&
 	       whole.sizes().slice(1) == part.sizes().slice(1);
 }
 
-/* The memory of a dense tensor, which it keeps, as so many elements of the type. */
+/* A 1-D tensor of a type on the memory of a dense tensor, which it keeps alive. */
 inline at::Tensor alias(const at::Tensor &tensor, at::ScalarType type)
 {
 	c10::InferenceMode none(false);
@@ -137,7 +137,7 @@ inline bool are_of_a_type(const Tensors &outputs, const Tensors &inputs)
 	return true;
 }
 
-/* The sizes of parts, along the first dimension of a tensor, as elements of the one that stands for it. */
+/* Converts sizes along a tensor's first dimension to numbers of elements of the tensor staged for it. */
 inline std::vector<int64_t> in_elements(const std::vector<int64_t> &sizes, const at::Tensor &tensor,
 					const at::Tensor &staged)
 {
@@ -157,7 +157,7 @@ inline std::vector<int64_t> elements(const Tensors &tensors)
 	return all;
 }
 
-/* All values, one tensor's behind the other's; and the way back. */
+/* Joins all tensors' values into one tensor; divide() is the inverse. */
 inline at::Tensor joined(const Tensors &parts)
 {
 	c10::InferenceMode none(false);
@@ -175,10 +175,10 @@ inline void divide(const at::Tensor &whole, const Tensors &parts)
 	}
 }
 
-/* Tensors that stand for the script's in a call of gloo's, and what is to be done after it. */
+/* Replaces the script's tensors in a call of gloo, and finishes the call afterwards. */
 class Staging {
   public:
-	/* One that gloo reads, and one that it writes, or reads and writes. */
+	/* A tensor for gloo to read, and one for it to write, or to read and write. */
 	virtual at::Tensor read(const at::Tensor &tensor) = 0;
 	virtual at::Tensor written(const at::Tensor &tensor) = 0;
 	virtual ~Staging() = default;
@@ -219,7 +219,10 @@ class Staging {
 		return all;
 	}
 
-	/* What is called when gloo is done. Of this it keeps what it needs. */
+	/*
+	 * Returns the function to call when gloo is done. It holds references to what it needs of this
+	 * object.
+	 */
 	virtual After after() const
 	{
 		return [copies = copies_] {
@@ -234,7 +237,7 @@ class Staging {
 		return tensor.resolve_conj().resolve_neg().contiguous();
 	}
 
-	/* A dense one in the place of this, whose values come back after the call. */
+	/* Replaces a tensor by a dense one, whose values are copied back after the call. */
 	at::Tensor replaced(const at::Tensor &tensor, const at::Tensor &values)
 	{
 		copies_.push_back({tensor, values.view(tensor.sizes())});
@@ -248,7 +251,7 @@ class Staging {
 	std::vector<Copy> copies_;
 };
 
-/* For collectives that move values: of types that gloo lacks, their bytes. */
+/* For collectives that move values: types that gloo lacks are moved as bytes. */
 class Moved : public Staging {
   public:
 	using Staging::read;
@@ -277,7 +280,7 @@ class Moved : public Staging {
 	}
 };
 
-/* For collectives that reduce: by an operation of gloo's, of types of gloo's. */
+/* For collectives that reduce: by gloo's operations on gloo's types. */
 class Reduced : public Staging {
   public:
 	using Staging::read;
@@ -296,11 +299,14 @@ class Reduced : public Staging {
 				continue;
 			TORCH_CHECK(!is_mean_, "Cannot use ReduceOp.AVG with Boolean inputs");
 			if (operation == ReduceOp::SUM)
-				operation = ReduceOp::MAX; /* both say or; a sum may be 2, which is no bool */
+				operation = ReduceOp::MAX; /* both mean "or"; a sum may be 2, no bool */
 		}
 	}
 
-	/* Whether gloo has types for the values of all. uint64 has none: no wider one has its values. */
+	/*
+	 * Whether gloo has types for all tensors' values. It has none for uint64, whose values fit in no
+	 * wider type.
+	 */
 	static bool has_types(const Tensors &tensors)
 	{
 		if (tensors.empty() || !are_plain(tensors))
@@ -311,7 +317,7 @@ class Reduced : public Staging {
 		return true;
 	}
 
-	/* Whether gloo has no answer to the call as it is, and one to another. */
+	/* Whether gloo refuses the call as it is, but accepts it with staged tensors. */
 	static bool is_needed(const ReduceOp &operation, const Tensors &tensors)
 	{
 		return has_types(tensors) &&
@@ -342,7 +348,7 @@ class Reduced : public Staging {
 		return values;
 	}
 
-	/* What makes means of sums, where means were asked for. */
+	/* Returns a function that divides sums into means, if the call asks for means. */
 	std::function<void(const Tensors &)> mean() const
 	{
 		if (!is_mean_)
@@ -350,7 +356,7 @@ class Reduced : public Staging {
 		return [divisor = divisor_](const Tensors &sums) {
 			for (const auto &sum : sums)
 				if (c10::isIntegralType(sum.scalar_type(), true))
-					sum.div_(divisor, "trunc"); /* towards zero, as NCCL */
+					sum.div_(divisor, "trunc"); /* towards zero, as in NCCL */
 				else
 					sum.div_(divisor);
 		};
@@ -364,10 +370,10 @@ class Reduced : public Staging {
 		};
 	}
 
-	ReduceOp operation; /* of gloo's */
+	ReduceOp operation; /* gloo's operation */
 
   private:
-	/* The values of a tensor that is replaced, in memory of their own. */
+	/* The values to sum in place of a tensor's, in memory of their own. */
 	at::Tensor scaled(const at::Tensor &tensor, at::ScalarType type) const
 	{
 		auto values = dense(tensor).to(type);
@@ -377,7 +383,10 @@ class Reduced : public Staging {
 		return values.is_same(tensor) ? values.clone() : values;
 	}
 
-	/* The type in which gloo sums one: a mean of halves as the network has it, rounded once. */
+	/*
+	 * The type in which gloo sums a type. A mean of halves is computed as in the network, and rounded
+	 * once.
+	 */
 	static at::ScalarType wide(at::ScalarType type, bool is_mean)
 	{
 		switch (type) {

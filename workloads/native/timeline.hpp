@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker's timeline, as its statistics have it (testbed/telemetry/timelines.py reads it). */
+/* A worker's timeline, for its statistics (testbed/telemetry/timelines.py reads it). */
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>
@@ -29,8 +29,8 @@ inline int64_t now_ns(clockid_t clock = CLOCK_MONOTONIC)
 }
 
 /*
- * How long the calling thread could have run and had no core, by the kernel's count; 0 where that says nothing.
- * A thread's file is closed at its end.
+ * How long the calling thread was ready to run and had no core, by the kernel's count; 0 where the kernel
+ * does not provide it. A thread's file is closed when the thread ends.
  */
 class Starvation {
   public:
@@ -61,16 +61,17 @@ class Starvation {
 };
 
 /*
- * When a script asked for a collective, when it waited for it, and when the result was there. Between these it
- * computes. The daemon replays that on links as they should be (testbed/telemetry/replay.py), which says what
- * the links alone would have allowed. Rows are of the script's threads, in their order; `is_there` is for the
- * thread that has a result. A row costs some two microseconds, most of them for the thread's starvation.
+ * When a script asked for a collective, when it began to wait for it, and when the result arrived. Between
+ * waits the script computes. The daemon replays the timeline on links with their declared rates
+ * (testbed/telemetry/replay.py), to find what the links alone would allow. The script's threads add rows, in
+ * order; the thread that has a result calls `is_there`. A row costs some two microseconds, most of it to read
+ * the thread's starvation.
  */
 class Timeline {
   public:
 	explicit Timeline(size_t most_rows) : most_rows_(most_rows) {}
 
-	/* The collective's number; `kind` is one of COURSE_*. */
+	/* Records a request for a collective, and returns its number. `kind` is one of COURSE_*. */
 	int64_t ask(int64_t size_bytes, int64_t kind)
 	{
 		std::lock_guard<std::mutex> lock(mutex_);
@@ -84,8 +85,8 @@ class Timeline {
 	}
 
 	/*
-	 * The collective takes something else than links for so long, by its declared rate. `behind`: it is
-	 * there before that, and the next call is not.
+	 * Records that a collective occupies a resource other than links for `seconds`, by its declared rate.
+	 * `behind`: the collective is complete before that time is over, but the next call is not.
 	 */
 	void use(int64_t number, const std::string &resource, double seconds, bool behind)
 	{
@@ -95,7 +96,7 @@ class Timeline {
 			uses_.push_back({number, resource, (int64_t)(seconds * 1e9 + 0.5), behind});
 	}
 
-	/* Its result is. */
+	/* Records that a collective's result has arrived. */
 	void is_there(int64_t number)
 	{
 		std::lock_guard<std::mutex> lock(mutex_);
@@ -104,13 +105,13 @@ class Timeline {
 			collectives_[number].ready_ns = now_ns();
 	}
 
-	/* The script waits from now on until this collective, and all before it, are there. */
+	/* Records that the script waits for this collective and all before it. */
 	void wait(int64_t number) { locked_row(ROW_WAITED, number); }
 
-	/* The script goes on. */
+	/* Records that the script continues. */
 	void resume(int64_t number) { locked_row(ROW_RESUMED, number); }
 
-	/* The number of the collective that was asked for last; -1: none was. */
+	/* The number of the latest collective; -1: there is none. */
 	int64_t last() const
 	{
 		std::lock_guard<std::mutex> lock(mutex_);
@@ -119,9 +120,10 @@ class Timeline {
 	}
 
 	/*
-	 * For JSON. `sums`: bytes, kind, and when it was there (0: never). `rows`: what, number, when, and how
-	 * long the thread has waited for a core and had one since its row before. `uses`, where there are any:
-	 * number, what of, how long, and whether behind it. In nanoseconds of CLOCK_MONOTONIC.
+	 * The timeline for JSON; times are nanoseconds of CLOCK_MONOTONIC. `sums`: bytes, kind, and when the
+	 * result arrived (0: never). `rows`: what, number, when, and for how long since its previous row the
+	 * thread waited for a core, and had one. `uses`, if there are any: number, resource, how long, and
+	 * whether `behind`.
 	 */
 	py::dict summary() const
 	{

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How long a worker waits before it pushes again: round trips smoothed as in RFC 6298, and the pace of
- * results; docs/protocol.md says the rule. No clock, no I/O: a function of what it is told. Times are
+ * results; docs/protocol.md has the rule. No clock, no I/O: a function of its arguments. Times are in
  * nanoseconds.
  */
 #ifndef TIMING_H
@@ -10,17 +10,17 @@
 #include <stdint.h>
 
 #define PROBE_MIN_NS 1000000LL
-#define PROBE_FIRST_NS 5000000LL /* as long as no round trip is known */
+#define PROBE_FIRST_NS 5000000LL /* while no round trip is known */
 #define PROBE_MAX_NS 250000000LL
-#define PROBE_SHARE 128 /* of a silence: what a pause between two probes adds to it at most */
-#define PROBE_EACH_NS 100000LL /* of a pause, for each worker: all of them may be silent at once */
-#define PROBE_LINK 4 /* a link that all their probes go over is full for one part in so many of a pause */
+#define PROBE_SHARE 128 /* in a long silence, a pause is 1/128 of it */
+#define PROBE_EACH_NS 100000LL /* share of a pause per worker: all may be silent at once */
+#define PROBE_LINK 4 /* probes of all workers use at most 1/4 of a link that they share */
 #define SRTT_FIRST_NS 1000000LL
 
 struct timing {
 	int64_t srtt_ns;
-	int64_t base_ns; /* the same without what packets waited for on this worker's own link */
-	int64_t pace_ns, pace_at; /* between two results; since when it is being measured */
+	int64_t base_ns; /* without the time that packets waited on this worker's own link */
+	int64_t pace_ns, pace_at; /* time per result; when its present measurement began */
 	uint64_t pace_from, pace_until;
 	int timed; /* whether a round trip was ever measured */
 };
@@ -31,9 +31,9 @@ static inline void timing_open(struct timing *t)
 }
 
 /*
- * No result waits longer than this in queues: a window at the pace of the results. What took longer waited
- * for somebody's repetition, which is made of round trips again: without a bound each loss would make them,
- * and the next wait, longer.
+ * The longest time that a result can wait in queues: a window at the pace of the results. A result that took
+ * longer waited for some worker's repetition, whose timer follows from round trips: without this bound each
+ * loss would lengthen the measured round trips, and with them the next wait.
  */
 static inline int64_t timing_longest_ns(const struct timing *t, double window)
 {
@@ -41,8 +41,8 @@ static inline int64_t timing_longest_ns(const struct timing *t, double window)
 }
 
 /*
- * A round's time by its results. It falls at once, and rises by a sixteenth at most: a pause is none of the
- * network's.
+ * Measures the time per result over a round. It falls at once, and rises by a sixteenth at most, because a
+ * pause is not caused by the network.
  */
 static inline void timing_pace(struct timing *t, uint64_t done, uint64_t sent, int64_t now)
 {
@@ -59,7 +59,10 @@ static inline void timing_pace(struct timing *t, uint64_t done, uint64_t sent, i
 	t->pace_until = sent > done ? sent : done + 1;
 }
 
-/* `queued`: what of it is due to the packets of this worker that were on its link before. */
+/*
+ * Adds a measured round trip. `queued`: the part of it during which earlier packets of this worker occupied
+ * its link.
+ */
 static inline void timing_round_trip(struct timing *t, int64_t rtt, int64_t queued, double window)
 {
 	int64_t longest = timing_longest_ns(t, window), base;
@@ -77,13 +80,14 @@ static inline void timing_round_trip(struct timing *t, int64_t rtt, int64_t queu
 }
 
 /*
- * When a worker that has heard nothing for so long probes: after two round trips (RFC 8985, section 7.2), and
- * so again and again, since it may be light that is gone, and a probe costs two packets: what was silent
- * goes on soon after it can. In a long silence a pause is a small part of it. What was queued is no part of
- * a round trip here: who asks adds what is on the link now.
+ * How long a silent worker waits before the next probe: two round trips (RFC 8985, section 7.2). It probes
+ * again and again, since the cause may be a dark circuit, and a probe costs two packets: traffic resumes soon
+ * after it can. In a long silence a pause is a small part of it. Queueing is excluded from the round trip
+ * here: the caller adds the time of the frames that are on the link now.
  *
- * `workers` may all be silent, and a switch passes each probe for a sum that is complete there on to the
- * place above: they meet on the link to that. `frame_ns`: what a frame takes on this worker's; 0: no rate.
+ * All `workers` may be silent, and a switch passes each probe for a sum that is complete there to the place
+ * above: the probes meet on the link to that place. `frame_ns`: the time of a frame on this worker's link; 0:
+ * it has no rate.
  */
 static inline int64_t timing_probe_ns(const struct timing *t, int64_t silent_ns, int64_t workers,
 				      int64_t frame_ns)

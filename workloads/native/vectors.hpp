@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The collectives that the network carries, as vectors of the compiled endpoint: a buffer each, which is the
- * tensor's own memory where that will do, else a copy.
+ * Makes vectors of the compiled endpoint from the collectives that the network carries. Each has a buffer:
+ * the tensor's own memory where possible, else a copy.
  */
 #pragma once
 
@@ -22,7 +22,10 @@ using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 using BuffersPtr = std::shared_ptr<Buffers>;
 using SumWorkPtr = c10::intrusive_ptr<SumWork>;
 
-/* Where a sum's lost part is to be written, for the call that this thread makes (workloads/feedback.py). */
+/*
+ * The destination for what rounding leaves out of a sum, for the calls of this thread
+ * (workloads/feedback.py).
+ */
 class Lost {
   public:
 	explicit Lost(at::Tensor vector) : vector_(std::move(vector)) {}
@@ -30,7 +33,7 @@ class Lost {
 	void begin() const { wanted() = vector_; }
 	static void end() { wanted().reset(); }
 
-	/* Undefined where the call of such a vector asks for nothing. */
+	/* The destination for a vector of this length; undefined if there is none. */
 	static at::Tensor of(const at::Tensor &vector)
 	{
 		return wanted() && wanted()->numel() == vector.numel() ? *wanted() : at::Tensor();
@@ -51,30 +54,30 @@ class Lost {
 struct Batch {
 	SumWorkPtr work;
 	double started_s;
-	int64_t counted_bytes; /* for the statistics of all-reduce; -1: it is no such call */
+	int64_t counted_bytes; /* for the statistics of all-reduce; -1: another collective */
 	size_t left;
-	std::string error; /* of the first that failed */
+	std::string error; /* of the first vector that failed */
 };
 
-/* A vector under way. Where the network has none of it, Python says what becomes of it. */
+/* A vector under way. If the network has no result, Python settles it. */
 struct Vector {
 	at::Tensor buffer;
 	uint64_t lanes;
 	uint32_t kind;
-	uint64_t from, until; /* bytes of it: this worker's part */
-	int64_t size_bytes;   /* of all workers' side */
-	std::function<WorkPtr(c10d::Backend &)> by_gloo; /* into the buffer */
-	After put; /* what came where it belongs */
+	uint64_t from, until; /* this worker's part, in bytes */
+	int64_t size_bytes;   /* on the side that has all workers' values */
+	std::function<WorkPtr(c10d::Backend &)> by_gloo; /* gloo's collective, into the buffer */
+	After put; /* copies the result from the buffer to its tensors */
 	at::Tensor lost{};
 	std::shared_ptr<Batch> batch{};
 	double limit_s = 0;
 	int64_t number = 0;
 	std::vector<uint32_t> contributors{};
-	/* as endpoint_run left them */
+	/* as endpoint_run set them */
 	int event = EVENT_IDLE;
 	uint32_t detail = 0;
 	int64_t silent_ns = 0;
-	/* as Python said: that gloo has filled the buffer, or why there is nothing */
+	/* set by Python: gloo has filled the buffer, or why there is no result */
 	bool is_exact = false;
 	std::string error{};
 };
@@ -83,14 +86,14 @@ using VectorPtr = std::shared_ptr<Vector>;
 
 constexpr int64_t LANE_BYTES = sizeof(uint32_t);
 
-/* Whether its memory is its values in order, and a whole number of lanes. */
+/* Whether a tensor's memory has its values in order, and is aligned to and a whole number of lanes. */
 inline bool is_lanes(const at::Tensor &tensor)
 {
 	return is_dense(tensor) && (uintptr_t)tensor.data_ptr() % LANE_BYTES == 0 &&
 	       tensor.nbytes() % LANE_BYTES == 0;
 }
 
-/* The bytes of its values, to the address, unless they are there. */
+/* Copies a tensor's values to an address, unless they are there already. */
 inline void read(char *to, const at::Tensor &tensor)
 {
 	auto dense = tensor.resolve_conj().resolve_neg().contiguous();
@@ -99,7 +102,7 @@ inline void read(char *to, const at::Tensor &tensor)
 		memmove(to, dense.data_ptr(), dense.nbytes());
 }
 
-/* The values at the address into a tensor, in one piece or not. */
+/* Copies the values at an address into a tensor, contiguous or not. */
 inline void write(const at::Tensor &tensor, const char *from)
 {
 	auto dense = is_dense(tensor) ? tensor : at::empty(tensor.sizes(), tensor.scalar_type());
@@ -109,7 +112,7 @@ inline void write(const at::Tensor &tensor, const char *from)
 		tensor.copy_(dense);
 }
 
-/* Room for so many bytes: a whole number of lanes. */
+/* A buffer for at least so many bytes: a whole number of lanes. */
 inline at::Tensor room_for(int64_t size_bytes)
 {
 	return at::empty({(size_bytes + LANE_BYTES - 1) / LANE_BYTES * LANE_BYTES}, at::kByte);
@@ -138,11 +141,11 @@ inline Vector of_floats(const at::Tensor &buffer, int64_t from, int64_t until)
 		.lost = Lost::of(buffer)};
 }
 
-/* All workers' sum of a tensor, or their mean. */
+/* All workers' sum or mean of a tensor. */
 inline Vector summed(const at::Tensor &tensor, bool average, int workers, const BuffersPtr &buffers)
 {
 	bool is_direct = tensor.scalar_type() == at::kFloat && is_dense(tensor);
-	/* a view: the script may give the tensor other memory before the sum is there */
+	/* a view, because the script may give the tensor other memory before the sum arrives */
 	auto buffer = is_direct ? tensor.view({-1}) : buffers->take(tensor.numel());
 
 	if (!is_direct)
@@ -150,7 +153,7 @@ inline Vector summed(const at::Tensor &tensor, bool average, int workers, const 
 	auto vector = of_floats(buffer, 0, buffer.numel());
 
 	vector.put = [=] {
-		if (average) /* a sum that lacks workers is as large as that of all */
+		if (average) /* a sum that lacks workers is already scaled to all */
 			buffer.div_((double)workers);
 		if (is_direct)
 			return;
@@ -160,7 +163,7 @@ inline Vector summed(const at::Tensor &tensor, bool average, int workers, const 
 	return vector;
 }
 
-/* This worker's part of all workers' sum of `inputs`: a tensor for each worker, or one for all. */
+/* This worker's part of the sum of `inputs` over all workers: a tensor for each worker, or one for all. */
 inline Vector scattered(const at::Tensor &output, const Tensors &inputs, int rank, int workers, bool average,
 			const BuffersPtr &buffers)
 {
@@ -184,7 +187,7 @@ inline Vector scattered(const at::Tensor &output, const Tensors &inputs, int ran
 	return vector;
 }
 
-/* All workers' `mine`, one behind the other in `outputs`: a tensor of each worker, or one of all. */
+/* All workers' `mine`, in the order of ranks, into `outputs`: a tensor for each worker, or one for all. */
 inline Vector gathered(const Tensors &outputs, const at::Tensor &mine, int rank, int workers)
 {
 	auto part = (int64_t)mine.nbytes(), whole = workers * part;
@@ -220,8 +223,8 @@ inline Vector gathered(const Tensors &outputs, const at::Tensor &mine, int rank,
 }
 
 /*
- * Whether each worker can reduce these by itself to what gloo would make of them: integers of one type, of which
- * every order has the same result. That of fractions is another in gloo's order.
+ * Whether each worker can itself reduce gathered tensors to the result that gloo would have: integers of one
+ * type, for which every order has the same result. Fractions have another result in gloo's order.
  */
 inline bool are_reduced_here(const Tensors &tensors, const ReduceOp &operation)
 {
@@ -234,7 +237,7 @@ inline bool are_reduced_here(const Tensors &tensors, const ReduceOp &operation)
 				    operation == ReduceOp::MIN || operation == ReduceOp::MAX);
 }
 
-/* The values of `sum` reduced with those of `part`, in its place. */
+/* Reduces `part` into `sum`. */
 inline void reduce_into(at::Tensor &sum, const at::Tensor &part, const ReduceOp &operation)
 {
 	if (operation == ReduceOp::SUM)
@@ -247,12 +250,12 @@ inline void reduce_into(at::Tensor &sum, const at::Tensor &part, const ReduceOp 
 		at::maximum_out(sum, sum, part);
 }
 
-/* A tensor of which all workers gather each other's values, and each reduces them in the order of ranks. */
+/* A tensor whose values all workers gather, and each reduces in the order of ranks. */
 inline Vector reduced_here(const at::Tensor &tensor, const ReduceOp &operation, int rank, int workers)
 {
 	auto all = at::empty({workers, tensor.numel()}, tensor.scalar_type());
 	auto vector = gathered({all}, tensor, rank, workers);
-	/* no view: what is written there counts as no change of the script's */
+	/* not a view, so that torch does not count writes to it as changes of the script's tensor */
 	auto flat = alias(tensor, tensor.scalar_type());
 
 	vector.size_bytes = (int64_t)tensor.nbytes();
@@ -267,7 +270,7 @@ inline Vector reduced_here(const at::Tensor &tensor, const ReduceOp &operation, 
 	return vector;
 }
 
-/* A tensor of the worker `root`. */
+/* Sends a tensor of the worker `root` to all. */
 inline Vector broadcast_of(const at::Tensor &tensor, int rank, int root)
 {
 	auto whole = (int64_t)tensor.nbytes();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Votes: on the scales of a vector's blocks and on its length, ahead of their fragments, by the first tree.
- * One vote is on as many blocks as it has room for, a page; workloads/quantiser.py says what is in it.
+ * Votes on the scales of a vector's blocks and on its length. They go ahead of the fragments, by the first
+ * tree. A vote covers as many blocks as it has room for, a page; workloads/quantiser.py describes its
+ * contents.
  */
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 
 #include "endpoint.h"
 
-/* Whether a vector is so small that its vote carries everybody's values. */
+/* Whether a vector is so small that one vote carries all workers' values. */
 static int is_carried(struct endpoint *e, struct op *op)
 {
 	return !op->raw && op->length * e->s.workers + VOTE_VALUES <= e->s.lanes;
@@ -27,15 +28,17 @@ static uint64_t blocks_of(struct endpoint *e, struct op *op)
 }
 
 /*
- * Where the lengths' sum is workers * length and so is that of their squares, all are the same. Of the
- * squares 26 bits, for the lane's sake.
+ * If the sum of all lengths is workers * length, and the sum of their squares accordingly, all lengths are
+ * equal. A lane has room for 26 bits of the square.
  */
 static uint32_t length_check(uint64_t length)
 {
 	return (uint32_t)(length * length * VOTE_CHECK_FACTOR >> VOTE_CHECK_SHIFT);
 }
 
-/* What is said of a vector: its length, and whether it is gathered, which its sum's check then is not. */
+/*
+ * A check of a vector's length and kind: the check of a gathered vector is the complement of a summed one's.
+ */
 static uint32_t vote_check(const struct op *op)
 {
 	uint32_t check = length_check(op->length);
@@ -43,7 +46,7 @@ static uint32_t vote_check(const struct op *op)
 	return op->gathered ? ~check & ((1U << (64 - VOTE_CHECK_SHIFT)) - 1) : check;
 }
 
-/* How a vector is voted on. Whether there was memory; who hands the vector back frees it. */
+/* Prepares the votes on a vector. Returns whether there was enough memory; `report` frees it. */
 int votes_open(struct endpoint *e, struct op *op)
 {
 	uint64_t blocks = blocks_of(e, op);
@@ -65,7 +68,7 @@ int votes_has(struct endpoint *e, uint64_t vote)
 
 /* ---- pushing ---- */
 
-/* Votes wait in the same queues as data. */
+/* Votes use the same queues as data, so that they get half of the window. */
 static uint64_t votes_allowed(struct endpoint *e)
 {
 	uint64_t half = (uint64_t)e->trees[0].window.size / 2;
@@ -73,7 +76,7 @@ static uint64_t votes_allowed(struct endpoint *e)
 	return half < 1 ? 1 : lesser(half, e->vote_limit);
 }
 
-/* Whether votes are ahead of the data by more than any round trip takes. */
+/* Whether votes are further ahead of the data than any round trip needs. */
 static int are_far_ahead(struct endpoint *e)
 {
 	uint64_t given = e->next_fragment;
@@ -87,8 +90,8 @@ static int are_far_ahead(struct endpoint *e)
 }
 
 /*
- * How many votes on the next vector are to be pushed next, by one call, as soon as they fit. Those of a large
- * one go by half of what is allowed at once: fewer calls.
+ * How many votes on the next vector to push by one call, as soon as they fit. Votes on a large vector go by
+ * half of the allowed number at a time, to save calls.
  */
 uint64_t votes_wanted(struct endpoint *e)
 {
@@ -104,15 +107,15 @@ uint64_t votes_wanted(struct endpoint *e)
 	left = op->pages - op->pushed;
 	if (room < left && room < allowed / 2)
 		return 0;
-	if (e->s.rate_mbps > 0) /* where queues may be shorter than a burst */
+	if (e->s.rate_mbps > 0) /* a shaped link's queue may be shorter than a burst */
 		burst = lesser(burst, (uint64_t)e->trees[0].window.size / 4 + 1);
 	return lesser(lesser(room, left), lesser(burst, contiguous));
 }
 
 /*
- * Those that fit into the window beside the fragments under way, which packets_push lets become fewer for
- * them. One does beside one fragment: who waits for a vote and who waits for a fragment may wait for each
- * other.
+ * How many of the wanted votes fit into the window together with the fragments under way, of which
+ * packets_push allows fewer for their sake. One vote always fits next to one fragment: a worker that waits
+ * for a vote and one that waits for a fragment may wait for each other.
  */
 uint64_t votes_ready(struct endpoint *e)
 {
@@ -124,7 +127,7 @@ uint64_t votes_ready(struct endpoint *e)
 	return !votes && fragments <= 1 ? lesser(wanted, 1) : 0;
 }
 
-/* Looks once at all values, before the first vote. */
+/* Reads all values once, before the first vote, for their exponents. */
 static void measure(struct endpoint *e, struct op *op)
 {
 	uint64_t blocks = blocks_of(e, op), elements = block_elements(e);
@@ -146,13 +149,13 @@ static void write_vote(struct endpoint *e, struct op *op, uint64_t page, uint32_
 	memset(lanes, 0, 4 * e->s.lanes);
 	lanes[0] = htonl((uint32_t)op->length);
 	lanes[1] = htonl(vote_check(op));
-	if (is_carried(e, op)) { /* small enough to go along: everybody gets everybody's values */
+	if (is_carried(e, op)) { /* the values themselves fit: every worker gets all workers' values */
 		lanes_swap((uint32_t *)op->data, lanes + VOTE_VALUES + e->s.worker * op->length, op->length);
 		return;
 	}
 	lanes[VOTE_SPECIAL_LANE] = htonl(page ? 0 : op->special);
 	for (uint64_t b = first; b < last; b++) {
-		/* of what is not finite nothing will be pushed */
+		/* values that are not finite will not be pushed */
 		uint32_t own = op->blocks[b].own, cell = own == VOTE_SPECIAL ? 0 : e->s.cells[own];
 
 		lanes[VOTE_FIRST + (b - first) * VOTE_BLOCK_LANES + cell / per_lane] =
@@ -186,7 +189,7 @@ void votes_push(struct endpoint *e)
 		taken = packets_send(e, t, vote_packet(e, e->votes_sent), count);
 		e->votes_refused = taken < count;
 		now = now_ns();
-		/* it was none's silence, while other trees worked */
+		/* nothing was expected: the silence begins now */
 		if (!is_expecting(e, t) && (taken || !was_refused))
 			t->silent_from = t->quiet_from = now;
 		for (uint64_t i = 0; i < taken; i++)
@@ -196,7 +199,7 @@ void votes_push(struct endpoint *e)
 		op->pushed += taken;
 		e->voted += op->pushed == op->pages;
 		if (e->votes_refused)
-			return; /* the socket is full: the others later */
+			return; /* the socket is full: push the others later */
 	}
 }
 
@@ -216,7 +219,7 @@ static void sum_carried(struct endpoint *e, struct op *op, const uint32_t *lanes
 			}
 	if (op->event == EVENT_DONE && lanes_exponent(op->data, op->length) == VOTE_SPECIAL) {
 		op->event = EVENT_NOT_FINITE;
-		op->workers = 1; /* this one, whose vote came too late */
+		op->workers = 1; /* this worker, whose vote came too late */
 	}
 	for (uint64_t i = 0; i < op->length && op->event == EVENT_DONE; i++) {
 		double sum = 0;
@@ -232,17 +235,17 @@ static void sum_carried(struct endpoint *e, struct op *op, const uint32_t *lanes
 	}
 }
 
-/* No vector from this one on has a sum; those before it have. */
+/* Ends the endpoint: vectors from this one on have no sum; those before it have one. */
 static void end_here(struct endpoint *e, int event, uint32_t workers)
 {
 	e->broken = event;
 	e->broken_workers = workers;
-	e->votes_taken = e->votes_sent; /* nothing is expected any more */
+	e->votes_taken = e->votes_sent; /* expect no further votes */
 }
 
 /*
- * Takes a block's scale from the votes of `those`. Whether they add up. Few cells have any, and to look at
- * each of them would take longer than to decode the fragments.
+ * Computes a block's scale from the summed votes of `those` workers. Returns whether the counts add up to
+ * `those`. Few counts are not zero; checking each would take longer than decoding the fragments.
  */
 static int count_votes(struct endpoint *e, struct block *block, const uint32_t *lanes, uint32_t those)
 {
@@ -265,11 +268,11 @@ static int count_votes(struct endpoint *e, struct block *block, const uint32_t *
 		log_workers++;
 	block->scale = 30 - log_workers - (int)e->s.spare_bits - ((int)e->s.tops[largest] - 126);
 	block->scale = block->scale > VOTE_SCALE_MAX ? VOTE_SCALE_MAX : block->scale;
-	block->beyond = block->own > e->s.tops[largest] + e->s.spare_bits; /* its vote came too late */
+	block->beyond = block->own > e->s.tops[largest] + e->s.spare_bits; /* own vote came too late */
 	return votes == those;
 }
 
-/* What the first vote on a vector tells of all of it. */
+/* Handles the parts of the first vote that concern the whole vector. */
 static void begin_vector(struct endpoint *e, struct op *op, const uint32_t *lanes, uint32_t those)
 {
 	op->first = e->next_fragment;
@@ -280,13 +283,13 @@ static void begin_vector(struct endpoint *e, struct op *op, const uint32_t *lane
 	}
 	op->workers = ntohl(lanes[VOTE_SPECIAL_LANE]);
 	if (op->special && !op->workers)
-		op->workers = 1; /* this one, whose vote came too late */
+		op->workers = 1; /* this worker, whose vote came too late */
 	op->special = !!op->workers;
 	if (!op->special)
 		op->left = op->count = (op->length + e->s.lanes - 1) / e->s.lanes;
 }
 
-/* Whether the workers agree so far. */
+/* Handles the result of a vote; returns whether the workers agree so far. */
 static int take_vote(struct endpoint *e, struct op *op, const uint32_t *lanes, uint32_t those)
 {
 	uint64_t blocks = blocks_of(e, op), first = op->taken * e->s.page_blocks;
@@ -302,19 +305,21 @@ static int take_vote(struct endpoint *e, struct op *op, const uint32_t *lanes, u
 	if (!op->taken)
 		begin_vector(e, op, lanes, those);
 	op->taken++;
-	if (op->count) /* what is voted on can be pushed */
+	if (op->count) /* the blocks of this vote can be pushed now */
 		e->next_fragment = op->first + (last < blocks ? last * e->s.block_fragments : op->count);
 	if (op->taken < op->pages)
 		return 1;
 	e->known++;
-	if (op->special) /* told when no vote is under way any more, since all workers push all of theirs */
+	if (op->special) /* settled only after the last vote, since all workers push all of theirs */
 		op->event = EVENT_NOT_FINITE;
 	else if (!op->count && op->event == EVENT_IDLE)
 		op->event = EVENT_DONE;
 	return 1;
 }
 
-/* Takes the votes' results as they come, and gives vectors their fragments. Whether there was any. */
+/*
+ * Reads the votes' results in order, and assigns fragment numbers to vectors. Returns whether there were any.
+ */
 int votes_take(struct endpoint *e)
 {
 	uint64_t before = e->votes_taken;
@@ -343,8 +348,9 @@ int votes_take(struct endpoint *e)
 #define ALONE_MIN_NS 16000000LL
 
 /*
- * Pushes votes again: at once those where a later one's result is there; of the others the first, since data
- * may flow on meanwhile, after a while, in silence twice as seldom after each timer.
+ * Pushes votes again. Votes before one that has its result are lost, and are repeated once a round trip. Of
+ * the others only the first is repeated, because data may still flow: after a longer pause, which in silence
+ * doubles with each timer.
  */
 void votes_repeat(struct endpoint *e)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How many fragments a worker may have under way: congestion control by marks, after RFC 8257 (DCTCP);
- * docs/protocol.md says the rule. No clock, no I/O: a function of what results say.
+ * docs/protocol.md has the rule. No clock, no I/O: a function of the results.
  */
 #ifndef WINDOW_H
 #define WINDOW_H
@@ -9,22 +9,22 @@
 #include <stdint.h>
 
 #define MARK_GAIN 0.0625    /* weight of the newest round: g of RFC 8257 */
-#define UNMARKED_LEAST 8    /* where no link marks: what losses and notices leave */
-#define UNMARKED_LOSS 0.7   /* and what of the window a loss leaves: beta of RFC 9438 */
+#define UNMARKED_LEAST 8    /* where no link marks: the least that losses and notices leave */
+#define UNMARKED_LOSS 0.7   /* where no link marks: what share a loss leaves: beta of RFC 9438 */
 
 struct window {
 	double size;	   /* fragments */
 	double threshold;  /* below it the window doubles each round */
 	double congestion; /* smoothed share of marked results: alpha of RFC 8257 */
-	double limit;	   /* what the segment has room for */
+	double limit;	   /* the room of the segment */
 	double least;
-	uint64_t round_end;	 /* the round is over when so many are done */
+	uint64_t round_end;	 /* the round ends when this many fragments are done */
 	uint32_t taken, marked;	 /* results of this round */
-	/* whether the window held something back in this round; whether it was cut in it */
+	/* in this round: whether the window delayed a push; whether it was cut */
 	uint32_t full, reduced;
 };
 
-/* `marks`: whether the links do. Where they do not, nothing tells how much they hold but losses. */
+/* `marks`: whether the links mark packets. If not, only losses show how much they hold. */
 static inline void window_open(struct window *w, double limit, int marks)
 {
 	*w = (struct window){.threshold = limit, .congestion = 1, .limit = limit};
@@ -37,7 +37,7 @@ static inline void window_cut(struct window *w, double factor)
 	w->size = w->size * factor > w->least ? w->size * factor : w->least;
 }
 
-/* A result came: so many are done now, so many were sent. Whether the window was cut. */
+/* Handles a result, with the fragments done and sent so far. Returns whether the window was cut. */
 static inline int window_take(struct window *w, int marked, uint64_t done, uint64_t sent)
 {
 	int cut;
@@ -64,7 +64,10 @@ static inline int window_take(struct window *w, int marked, uint64_t done, uint6
 	return cut;
 }
 
-/* A notice: a slot was taken by an older fragment (section VI-B of the paper). At most once a round. */
+/*
+ * Handles a notice: a slot was occupied by an older fragment (section VI-B of the paper). Cuts the window
+ * once a round at most; returns whether it did.
+ */
 static inline int window_notice(struct window *w)
 {
 	if (w->reduced)
@@ -76,8 +79,8 @@ static inline int window_notice(struct window *w)
 }
 
 /*
- * A result is missing before others that came. Where links mark, a full one has marked before: then a loss is
- * no sign of congestion.
+ * Handles a loss: a result is missing before others that came. Where links mark, a full link has marked
+ * before, so that a loss is no sign of congestion. Returns whether the window was cut.
  */
 static inline int window_lost(struct window *w)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What torch waits for: sums of the script's, and collectives of gloo's that are seen. */
+/* The works that torch waits for: sums, and gloo's collectives that are recorded. */
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -20,9 +20,9 @@ using c10d::Work;
 using WorkPtr = c10::intrusive_ptr<Work>;
 
 /*
- * A sum under way, or another collective that the network carries. `tensors` are its result. Python keeps it
- * until it calls `done` or `fail`. A future that nobody was given has no callbacks, and is completed at
- * once; else another thread does, since they may wait for a later sum.
+ * A sum under way, or another collective that the network carries; `tensors` are its result. Python holds a
+ * reference until it calls `done` or `fail`. If no one has taken the future, it has no callbacks and is
+ * completed at once; otherwise another thread completes it, because callbacks may wait for a later sum.
  */
 class SumWork : public Work {
   public:
@@ -34,7 +34,7 @@ class SumWork : public Work {
 	{
 	}
 
-	/* Who is in its sums, so far. */
+	/* Adds the contributors of one tensor's sum. */
 	void add(HeardPtr heard)
 	{
 		std::lock_guard<std::mutex> lock(giving_);
@@ -79,7 +79,7 @@ class SumWork : public Work {
 				if (!cv_.wait_for(lock, slice, [this] { return completed_; }))
 					return false;
 			}
-			future_->wait(); /* and not only the work: its future is there for whoever waited */
+			future_->wait(); /* when a wait ends, the future is complete, too */
 			if (future_->hasError())
 				std::rethrow_exception(future_->exception_ptr());
 			return true;
@@ -109,14 +109,14 @@ class SumWork : public Work {
 	}
 
 	std::mutex giving_;
-	bool is_given_ = false; /* the future: it may have callbacks */
+	bool is_given_ = false; /* whether the future was given out: it may have callbacks */
 	c10::intrusive_ptr<c10::ivalue::Future> future_;
 	Tensors tensors_;
 	Watched watched_;
-	std::vector<HeardPtr> heard_; /* of each tensor */
+	std::vector<HeardPtr> heard_; /* by tensor */
 };
 
-/* The name of a collective in a profile, as those that the network carries have; null: torch gives it none. */
+/* A collective's name in a profile, the same as when the network carries it; null: torch gives it no name. */
 inline const char *title_of(OpType type)
 {
 	switch (type) {
@@ -153,8 +153,8 @@ inline const char *title_of(OpType type)
 }
 
 /*
- * Has a profiler see a collective of gloo's by this backend's name, too, from now to its end: scripts look for
- * events by the name of their backend. Gloo's own event beside it says who carried it.
+ * Shows a collective of gloo to profilers by this backend's name, too, from now until its end: scripts look
+ * for events by their backend's name. Gloo's own event next to it shows who carried it.
  */
 inline void record(const WorkPtr &work)
 {
@@ -172,7 +172,7 @@ inline void record(const WorkPtr &work)
 		[end = at::wrapPropagateTLSState([event] { event->end(); })](c10::ivalue::Future &) { end(); });
 }
 
-/* A collective of gloo's, whose waiting goes into the timeline. */
+/* A collective of gloo, with its waits recorded in the timeline. */
 class SeenWork : public Work {
   public:
 	SeenWork(int rank, WorkPtr work, Watched watched)
@@ -207,7 +207,7 @@ class SeenWork : public Work {
 			} catch (const std::exception &) {
 				if (!work_->isCompleted())
 					return false;
-				is_done = work_->wait(); /* or it says what is wrong with it */
+				is_done = work_->wait(); /* or this throws its error */
 			}
 			watched_.is_there();
 			return true;

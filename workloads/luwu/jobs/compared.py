@@ -1,9 +1,9 @@
-"""The byte-level model of text.py, trained by LuWu or by what the paper compares it with, and timed.
+"""Train the byte-level model of text.py by LuWu, or by a scheme to which the paper compares it, and time it.
 
 `testbed run --sync luwu workloads/luwu/jobs/compared.py --scheme luwu --states DIR --out FILE`, or with
-`--sync ring --scheme fsdp`: each worker leaves FILE.RANK, which `testbed reproduce luwu` reads. A block's
-computing may be declared, as a GPU's that needs none of the machine's cores; what the model takes by itself
-comes on top.
+`--sync ring --scheme fsdp`: each worker writes FILE.RANK, which `testbed reproduce luwu` reads. A block's
+computing time may be declared, as that of a GPU, which needs none of the machine's cores; the model's own
+computing time is added to it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ DEVICE = "eth0"
 
 
 def link_bytes() -> tuple[int, int]:
-    """Return what this host's link carried so far, whole frames: up, down; nothing outside a testbed."""
+    """Return the bytes that this host's link has carried so far, as whole frames: up, down. Return zeros
+    outside a testbed.
+    """
     for line in Path("/proc/net/dev").read_text().splitlines():
         name, _, numbers = line.partition(":")
         if name.strip() == DEVICE:
@@ -44,15 +46,15 @@ def link_bytes() -> tuple[int, int]:
 
 
 class Memory:
-    """The memory that training takes beyond what this process had when this was made."""
+    """Measures the memory that training takes beyond what this process had when this object was made."""
 
     def __init__(self) -> None:
         self._had = _kilobytes("VmRSS")
 
     def begin(self) -> None:
-        """Leave out what building the model took, and is free again."""
+        """Start measuring: free unused heap memory, and reset the peak."""
         ctypes.CDLL(None).malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5")  # the peak is from now on; proc(5)
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak, VmHWM; proc(5)
 
     def peak_bytes(self) -> int:
         return 1024 * max(0, _kilobytes("VmHWM") - self._had)
@@ -65,7 +67,9 @@ def _kilobytes(field: str) -> int:
 
 
 def declare(model: ByteModel, forward_s: float, backward_s: float) -> None:
-    """Have each block take so much longer, behind the hooks that bring its parameters."""
+    """Add declared times to each block's forward and backward pass, after the hooks that pull its
+    parameters.
+    """
     if not forward_s and not backward_s:
         return
 
@@ -83,8 +87,8 @@ def declare(model: ByteModel, forward_s: float, backward_s: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The measurements of a worker: its phases and losses by iteration, the bytes of its link for each
-    iteration, up and down, and the most memory that it had.
+    """A worker's measurements: phases and losses by iteration, the bytes of its link per iteration, up and
+    down, and its peak memory.
     """
 
     scheme: str
@@ -99,7 +103,7 @@ class Comparison:
 
 
 def train(args: argparse.Namespace) -> Comparison:
-    """Return what is measured on this worker."""
+    """Train, and return this worker's measurements."""
     rank, workers = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     torch.set_num_threads(1)
     dist.init_process_group(args.backend)

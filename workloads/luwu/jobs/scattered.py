@@ -1,5 +1,5 @@
-"""FSDP's reduce-scatter beside its backward pass: gradients travel in bfloat16, each worker's shard straight
-to it, on a thread. Imports torch.
+"""Run FSDP's reduce-scatter on a thread during the backward pass: gradients travel in bfloat16, each worker's
+shard straight to it. Imports torch.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from workloads.luwu.intervals import Log
 
 
 class Scatter:
-    """A reduce-scatter for `set_custom_reduce_scatter`. FSDP views the output as gradients without reading
-    it, since its reduce type is theirs: so the output is filled later, and `finish` returns when all are.
+    """A reduce-scatter for `set_custom_reduce_scatter`.
 
-    Its group is its own, since the order of collectives on FSDP's is another on each worker beside a thread.
+    FSDP only views the output as gradients, without reading it, because its reduce type is that of the
+    gradients. So the output is filled later, and `finish` waits until all are.
+
+    It uses a group of its own: on FSDP's group, collectives from a second thread would come in another order
+    on each worker.
     """
 
     def __init__(self, log: Log) -> None:
@@ -37,21 +40,21 @@ class Scatter:
     def __call__(
         self, output_tensor: Tensor, input_tensor: Tensor, group: Any, op: Any, async_op: bool = False
     ) -> None:
-        """Begin to fill the output with the mean of all workers' shares of it."""
+        """Start to fill the output with the mean of all workers' values for this worker's shard."""
         sent = input_tensor.bfloat16()
         self._under_way.append(self._thread.submit(self._reduce, output_tensor, sent))
 
     def _reduce(self, output: Tensor, sent: Tensor) -> None:
         begin_ns = time.monotonic_ns()
         came = torch.empty_like(sent)
-        # as bytes, since gloo knows no bfloat16 here
+        # as bytes, because gloo has no bfloat16 here
         dist.all_to_all_single(came.view(torch.uint8), sent.view(torch.uint8), group=self._group)
         workers = dist.get_world_size()
         output.copy_(came.view(workers, -1).float().mean(0))
         self._log.communicated(begin_ns)
 
     def finish(self) -> None:
-        """Return when all outputs are filled."""
+        """Wait until all outputs are filled."""
         begin_ns = time.monotonic_ns()
         for each in self._under_way:
             each.result()

@@ -1,6 +1,6 @@
-"""The ways to train that compared.py times, each with its model, its backward and its step.
+"""The training schemes that compared.py times, each with its model, its backward pass and its step.
 
-Imports torch, and of the project the node's parts.
+Imports torch and, from the project, the node's parts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from workloads.luwu.watched import Watched
 
 
 class Scheme(Protocol):
-    """A way to train: `model` is called in the loop."""
+    """A training scheme; the loop calls its `model`."""
 
     @property
     def model(self) -> nn.Module: ...
@@ -45,13 +45,13 @@ class Scheme(Protocol):
     def backward(self, loss: Tensor) -> None: ...
 
     def step(self) -> None:
-        """Update, and forget the gradients."""
+        """Update, and clear the gradients."""
 
     def close(self) -> None: ...
 
 
 def declared(args: argparse.Namespace) -> Rates | None:
-    """Return the rates of a disk, as declared."""
+    """Return a disk's declared rates; None where none is declared."""
     if args.disk_mb_s is None:
         return None
     return Rates(reads=args.disk_mb_s * 1e6, write_states=args.disk_mb_s * 1e6)
@@ -62,7 +62,7 @@ def adamw(model: nn.Module, args: argparse.Namespace) -> torch.optim.Optimizer:
 
 
 class Luwu:
-    """Parameters and states are on the optimizer node's disks."""
+    """LuWu: parameters and states lie on the optimizer node's disks."""
 
     def __init__(self, model: ByteModel, args: argparse.Namespace, log: Log) -> None:
         connect = connector("process", None)
@@ -89,9 +89,10 @@ class Luwu:
 
 
 class Sharded:
-    """torch's FSDP, fully sharded (as ZeRO-3): parameters travel in bfloat16, gradients are summed in
-    binary32, and each worker has a shard of binary32 parameters and moments. Parameters of the next block
-    are gathered while one computes.
+    """torch's FSDP, fully sharded (as ZeRO-3).
+
+    Parameters travel in bfloat16, gradients are summed in binary32, and each worker has a shard of binary32
+    parameters and moments. While one block computes, the parameters of the next one are gathered.
     """
 
     def __init__(self, model: ByteModel, args: argparse.Namespace, log: Log) -> None:
@@ -105,7 +106,7 @@ class Sharded:
         for block, following in itertools.pairwise(blocks):
             block.set_modules_to_forward_prefetch([following])
         assert isinstance(model, FSDPModule)
-        model._set_unshard_async_op(True)  # without it a CPU waits for each where it is asked for
+        model._set_unshard_async_op(True)  # otherwise, on a CPU, each gather blocks at its call
         self._prepare(model, args)
 
     def _prepare(self, model: nn.Module, args: argparse.Namespace) -> None:
@@ -123,7 +124,9 @@ class Sharded:
 
 
 class Tuned(Sharded):
-    """The same with gradients reduced beside the backward pass, in bfloat16 and without an all-reduce."""
+    """Sharded, with gradients reduced in parallel with the backward pass, in bfloat16 and without an
+    all-reduce.
+    """
 
     def _prepare(self, model: nn.Module, args: argparse.Namespace) -> None:
         self._scatter = Scatter(self._log)
@@ -141,9 +144,10 @@ class Tuned(Sharded):
 
 
 class OnDisks(Sharded):
-    """The same with each worker's shard of states on disks of its own (as ZeRO-Infinity): a layer's gradients
-    are written there within the backward pass, as soon as they are reduced; in the step states are read,
-    updated and written, and parameters come back.
+    """Sharded, with each worker's shard of states on disks of its own (as ZeRO-Infinity).
+
+    A layer's gradients are written to disk within the backward pass, as soon as they are reduced. In the
+    step, states are read, updated and written, and parameters are read back.
     """
 
     def _prepare(self, model: nn.Module, args: argparse.Namespace) -> None:
@@ -169,8 +173,8 @@ class OnDisks(Sharded):
             Store.create(folders, shape, rule_name(inner), fill, declared(args)),
             Rule(inner, shape, shards),
         )
-        self._reduced: Counter[int] = Counter()  # tensors by layer, of this backward pass
-        self._held: dict[int, Tensor] = {}  # the transport's memory while it writes
+        self._reduced: Counter[int] = Counter()  # reduced tensors in this backward pass, by layer
+        self._held: dict[int, Tensor] = {}  # gradients that the transport is writing
         self._written: list[Future[None]] = []
         for number, layer in enumerate(self._layers):
             for tensor in layer.tensors:
@@ -178,7 +182,7 @@ class OnDisks(Sharded):
                 self._named[tensor.name].register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 
     def _reduce(self, number: int, _: Tensor) -> None:
-        """Have a layer written when this is the last of its tensors."""
+        """Count a reduced tensor; when it is its layer's last one, write the layer's gradients."""
         self._reduced[number] += 1
         layer = self._layers[number]
         if self._reduced[number] < len(layer.tensors):
@@ -234,7 +238,9 @@ class Replicated:
         return future.then(end)
 
     def backward(self, loss: Tensor) -> None:
-        """Go backward; what is left of it when the last bucket is handed over is waiting."""
+        """Run the backward pass. The time from the last bucket's start to the end of the pass counts as
+        waiting.
+        """
         loss.backward()  # type: ignore[no-untyped-call]
         self._log.waited(self._last_ns)
 
@@ -256,7 +262,9 @@ SCHEMES: Mapping[str, Callable[[ByteModel, argparse.Namespace, Log], Scheme]] = 
 
 
 def _watch_collectives(log: Log) -> None:
-    """Log the collectives that FSDP asks for, by the names that this torch has: 2.13 has new ones."""
+    """Log the collectives that FSDP calls, under the names that this version of torch has: 2.13 has new
+    ones.
+    """
     names: Sequence[str] = ("all_gather_single", "all_gather_into_tensor")
     names = (*names, "reduce_scatter_single", "reduce_scatter_tensor")
     for name in names:
@@ -289,12 +297,12 @@ def _logged(collective: Callable[..., Any], log: Log) -> Callable[..., Any]:
 
 
 def _local(tensor: Any) -> Tensor:
-    """Return this worker's shard, without its history."""
+    """Return this worker's shard of a tensor, detached from autograd."""
     local: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return local.detach()
 
 
 def _bytes(flat: Tensor) -> memoryview:
-    """Return a tensor's memory, which must live on."""
+    """Return a tensor's memory; the caller must keep the tensor alive."""
     length = flat.numel() * flat.element_size()
     return memoryview((ctypes.c_char * length).from_address(flat.data_ptr())).cast("B")

@@ -1,8 +1,8 @@
-"""A byte-level transformer on the sources of Python's own library, whose parameters and states lie on the
+"""Train a byte-level transformer on the sources of Python's own library, with parameters and states on the
 disks of an optimizer node.
 
 On the testbed: `.venv/bin/testbed run --sync luwu workloads/luwu/jobs/text.py --states DIR`. Elsewhere it
-trains with a node in its own process. An iteration is one batch on each worker; gradients are their mean.
+trains with a node in its own process. An iteration is one batch on each worker; gradients are averaged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BYTES = 256
 
 
 class Block(nn.Module):
-    """Causal self-attention and two dense layers, each behind a norm and beside a residual connection."""
+    """Causal self-attention and two dense layers, each after a norm and with a residual connection."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Block(nn.Module):
         self.dense = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, length, width) to the same."""
+        """Map (batch, length, width) to the same shape."""
         batch, length, width = x.shape
         parts = self.attention(self.before_attention(x)).chunk(3, dim=-1)
         query, key, value = (
@@ -53,7 +53,7 @@ class Block(nn.Module):
 
 
 class ByteModel(nn.Module):
-    """Predicts each next byte of a text."""
+    """A transformer that predicts each next byte of a text."""
 
     def __init__(self, layers: int, width: int, heads: int, length: int) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class ByteModel(nn.Module):
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, BYTES)
 
     def forward(self, text: Tensor) -> Tensor:
-        """(batch, length) of bytes to (batch, length, 256) of scores."""
+        """Map (batch, length) bytes to (batch, length, 256) scores."""
         x = self.embedding(text) + self.positions(torch.arange(text.shape[1]))
         for block in self.blocks:
             x = block(x)
@@ -71,15 +71,15 @@ class ByteModel(nn.Module):
 
 
 def library_text() -> Tensor:
-    """The sources of Python's own library, as one row of bytes."""
+    """Return the sources of Python's own library as a 1-D tensor of bytes."""
     folder = Path(sysconfig.get_path("stdlib"))
     content = b"\n".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
 def batches(text: Tensor, batch: int, length: int, seed: int, worker: int, first: int, steps: int) -> Tensor:
-    """(steps, batch, length + 1) of bytes: a worker's, from iteration `first` on, the same whenever it is
-    drawn.
+    """Draw a worker's batches from iteration `first` on: (steps, batch, length + 1) bytes. A given
+    iteration's batch is always the same.
     """
     drawn = torch.empty(steps, batch, length + 1, dtype=torch.int64)
     for step in range(steps):
@@ -129,7 +129,7 @@ def train(args: argparse.Namespace, worker: int, workers: int) -> None:
 
 
 def keep_picture(optimizer: NodeOptimizer, picture: Path, worker: int) -> None:
-    """Leave what the node measured beside the picture, as JSON, and the last two iterations in it."""
+    """Write the node's spans as JSON next to the picture, and draw the last two iterations."""
     record = picture.with_suffix(".json")
     optimizer.record(record)
     if worker == 0:
@@ -139,11 +139,11 @@ def keep_picture(optimizer: NodeOptimizer, picture: Path, worker: int) -> None:
 
 
 def digest(model: nn.Module, optimizer: NodeOptimizer) -> str:
-    """A number of all parameters: equal where these are, to the bit."""
+    """Return 16 hex digits that are equal for models whose parameters are equal to the bit."""
     summed = hashlib.sha256()
     with optimizer.gathered():
         for value in model.state_dict().values():
-            summed.update(value.clone().view(torch.uint8).numpy().tobytes())  # numpy pins a storage
+            summed.update(value.clone().view(torch.uint8).numpy().tobytes())  # numpy pins its storage
     return summed.hexdigest()[:16]
 
 
