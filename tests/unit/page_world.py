@@ -217,7 +217,7 @@ def ended(number: int, job_id: int, failure: str | None = None) -> dict[str, Any
 
 
 def change(number: int, at: float, removed: Any = (), added: Any = (), ms: float | None = 500.0) -> Any:
-    """An event of the controller's history."""
+    """Return a reconfiguration event of the controller's history."""
     return results.event(
         number,
         at,
@@ -229,7 +229,7 @@ def change(number: int, at: float, removed: Any = (), added: Any = (), ms: float
 
 
 class World:
-    """A testbed that answers with what a test puts here, and counts what it is asked."""
+    """A testbed whose answers a test sets, and which records what it is asked."""
 
     def __init__(self, folder: Path) -> None:
         self.now = NOW
@@ -260,14 +260,14 @@ class World:
         return [event for event in self.changes if event["id"] > arguments["after"]]
 
     def later(self, seconds: float, **changes: Any) -> None:
-        """Let time go on, with another status then."""
+        """Advance the time, and change the status."""
         self.now += seconds
         assert isinstance(self.status, dict)
         self.status = {**self.status, "uptime_s": self.status["uptime_s"] + seconds, **changes}
 
 
 class LivingRuntime(Runtime):
-    """The folder of a testbed that is said to live."""
+    """The runtime folder of a testbed that claims to be running."""
 
     def require_alive(self) -> None:
         pass
