@@ -24,9 +24,8 @@ from tests import costs, gate, lanes
 # no time limit for an example: a busy machine is no failure
 # new examples each time, even where the environment has CI, for which hypothesis would repeat them
 settings.register_profile("testbed", deadline=None, derandomize=False)
-settings.register_profile(
-    "gate", deadline=None, derandomize=True
-)  # the same examples, so that the same tree has the same verdict
+# the same examples, so that the same tree has the same verdict
+settings.register_profile("gate", deadline=None, derandomize=True)
 settings.register_profile("quick", deadline=None, derandomize=False, max_examples=10)  # tests/quick.py
 settings.load_profile("testbed")
 

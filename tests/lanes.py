@@ -95,9 +95,8 @@ def _locked(path: Path, kind: int) -> Iterator[None]:
         fcntl.flock(file, kind)
         yield
     finally:
-        fcntl.flock(
-            file, fcntl.LOCK_UN
-        )  # unlock explicitly: a fork of this process may still have the descriptor
+        # unlock explicitly: a fork of this process may still have the descriptor
+        fcntl.flock(file, fcntl.LOCK_UN)
         os.close(file)
 
 

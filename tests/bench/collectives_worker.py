@@ -169,9 +169,8 @@ def main(argv: list[str]) -> None:
     dist.init_process_group("inc")
     group = dist.new_group(backend="gloo") if mode == ITSELF else dist.group.WORLD
     groups = {"inc": group, "gloo": dist.new_group(backend="gloo")}
-    common = dist.new_group(
-        backend="gloo"
-    )  # a group of its own: it would keep the threads of either measured group awake
+    # a group of its own: it would keep the threads of either measured group awake
+    common = dist.new_group(backend="gloo")
     workers, rows = dist.get_world_size(), []
 
     def row(name: str, size_bytes: int, call: Call, in_flight: int) -> None:

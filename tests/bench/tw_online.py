@@ -69,9 +69,8 @@ class Choice:
         program, limits, slot_s = self.program, self.limits, self.limits.slot_s
         self.end = program.real()
         places: dict[tuple[int, int], list[tuple[int, float]]] = {}  # by unit and slot
-        taken: dict[int, list[int]] = {
-            unit: [] for unit in limits.units
-        }  # remaining slots of running jobs, by unit
+        # remaining slots of running jobs, by unit
+        taken: dict[int, list[int]] = {unit: [] for unit in limits.units}
         carried: list[tuple[Progress, Load, int | None]] = []
         for progress in self.running:
             its = self.loads.of(limits, progress.job, progress.inc)

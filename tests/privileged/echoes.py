@@ -101,9 +101,8 @@ class Echoes:
             return
         data = self._socket.recv(2048)
         kind, _, _, owner, number = _ICMP.unpack_from(data, 4 * (data[0] & 0xF))
-        is_of_it = data[12:16] == socket.inet_aton(
-            self._ip
-        )  # the socket receives the host's other echoes too
+        # the socket receives the host's other echoes too
+        is_of_it = data[12:16] == socket.inet_aton(self._ip)
         if is_of_it and (kind, owner) == (_REPLY, os.getpid() & 0xFFFF):
             self._answered_s.setdefault(number, time.monotonic())
 

@@ -120,9 +120,8 @@ def host_snapshot() -> HostSnapshot:
     of_others = {number for number, name in programs.items() if name not in program_names()}
     return HostSnapshot(
         processes=frozenset(descendants),
-        interfaces=frozenset(
-            name for _, name in socket.if_nameindex()
-        ),  # not from sysfs, which shows the interfaces of the namespace that mounted it
+        # not from sysfs, which shows the interfaces of the namespace that mounted it
+        interfaces=frozenset(name for _, name in socket.if_nameindex()),
         mounts=frozenset(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
         bpf_programs=_without(programs, held_elsewhere.programs | of_others - held_here.programs),
         bpf_maps=_without(maps, held_elsewhere.maps),

@@ -38,9 +38,8 @@ WITHIN_S = 30.0 * SLOWER  # after which everything must work again, or must have
 SUMS_S = STOP_S + 3.0  # for which a job sums while a process is stopped
 PACED = str(ROOT / "tests/privileged/jobs/paced.py")
 CONFIGURATION = "units: [{hosts: 2}, {hosts: 4}, {hosts: 2}]\noptical_ports: 2\n"
-LIMITED = CONFIGURATION.replace(
-    "[{hosts: 2}", "[{hosts: [{}, {cpus: 1}]}"
-)  # makes the testbed start its keeper of cgroups
+# makes the testbed start its keeper of cgroups
+LIMITED = CONFIGURATION.replace("[{hosts: 2}", "[{hosts: [{}, {cpus: 1}]}")
 CIRCUITS = (("u1o1-u2o1", "u1o2-u3o1"), ("u1o1-u2o1", "u2o2-u3o2"))
 PASSING = (
     "server",

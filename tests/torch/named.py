@@ -19,9 +19,8 @@ class Groups:
     """The backends that were made in place of gloo's and are still open."""
 
     def __init__(self) -> None:
-        self._create_device = staticmethod(
-            dist.ProcessGroupGloo.create_device
-        )  # some tests call it on the group
+        # some tests call it on the group
+        self._create_device = staticmethod(dist.ProcessGroupGloo.create_device)
         self._made: list[Any] = []
 
     def make(self, store: Any, rank: int, size: int, options: Any = None, timeout: Any = None) -> Any:

@@ -70,9 +70,8 @@ def _start_no_processes() -> None:
 def run(tests: Any, name: str, place: Path) -> tuple[str, str]:
     """Run a test. Return its outcome (passed, skipped or failed), and why."""
     (place / "files").mkdir(parents=True, exist_ok=True)
-    tempfile.tempdir = str(
-        place / "files"
-    )  # so that files with fixed names do not clash with another test's or user's
+    # so that files with fixed names do not clash with another test's or user's
+    tempfile.tempdir = str(place / "files")
     of, test = name.rsplit(".", 1)
     made = getattr(tests, of)
     if getattr(made, "__unittest_skip__", False):

@@ -80,9 +80,8 @@ def run(case: Any, tests: Any, name: str, backend: str, folder: Path) -> tuple[s
     os.environ["TEMP_DIR"] = str(folder)
     for part in ("barrier", "test_dir", "init_dir", "files"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    tempfile.tempdir = str(
-        folder / "files"
-    )  # so that files with fixed names do not clash with another test's or user's
+    # so that files with fixed names do not clash with another test's or user's
+    tempfile.tempdir = str(folder / "files")
     test = case(name)
     test.rank, test.file_name = rank, str(folder / "store")
     tests.Barrier.barrier_id = 0

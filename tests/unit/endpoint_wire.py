@@ -72,9 +72,8 @@ class End:
     pushed: int = 0  # fragments of the first tree
     crowd: int = 0  # most fragments and votes together under way in the first tree
     vectors: list[np.ndarray] = field(default_factory=list)  # the submitted vectors
-    contributors: list[np.ndarray] = field(
-        default_factory=list
-    )  # by vector, the contributors of its fragments
+    # by vector, the contributors of its fragments
+    contributors: list[np.ndarray] = field(default_factory=list)
 
 
 Change = Callable[[Frame], Frame]
@@ -111,9 +110,8 @@ class Rack:
     base = BASE  # the base of the first tree's segment
     entry_fields: Mapping[str, Any] = {}  # more fields of the trees' entries, and of the endpoints' settings
     settings_fields: Mapping[str, Any] = {}
-    expected = frozenset(
-        ("aggregated", "completed", "duplicate", "resent", "asked")
-    )  # accepted verdicts on pushes
+    # accepted verdicts on pushes
+    expected = frozenset(("aggregated", "completed", "duplicate", "resent", "asked"))
 
     def __init__(
         self,
@@ -397,7 +395,7 @@ class Rack:
                 self.wrong.append(f"{type(error).__name__}: {error}")
 
     def passes(self) -> None:
-        """Do what is due as time passes."""
+        """Do nothing; a subclass may act on the time that has passed."""
 
     def _take(self, payload: bytes) -> None:
         header = self._group.within(Header.unpack(payload))

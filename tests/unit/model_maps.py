@@ -1,4 +1,4 @@
-"""BPF maps in memory, to test what a plane writes to them."""
+"""BPF maps in memory, for tests of what a control plane writes to them."""
 
 from __future__ import annotations
 

@@ -417,9 +417,8 @@ def blocks_in_the_middle_of_a_tree(v: Vector) -> None:
     v.push(1, 3, "late", lacking, **at(3))
     v.push(1, 4, "aggregated", **at(4))
     v.sees(result_from_ps(4, lanes(7), **at(4)), OPTICAL[0], "result", unchanged(To.OTHERS))
-    v.push(
-        3, 4, "completed", partial_sum(4, sum_of(4, 1, 3), **at(4)), **at(4)
-    )  # a whole result contains this place's sum, so it ends no incomplete block
+    # a whole result contains this place's sum, so it ends no incomplete block
+    v.push(3, 4, "completed", partial_sum(4, sum_of(4, 1, 3), **at(4)), **at(4))
     v.sees(result_from_ps(3, lanes(8), to_ip="239.192.0.9", **at(3)), OPTICAL[0], "malformed")
     v.sees(result_from_ps(3, lanes(8), slot=SLOTS), OPTICAL[0], "bad_slot")
 
@@ -511,9 +510,8 @@ def results_are_kept_for_a_source_that_left(v: Vector) -> None:
     for block in range(KEPT):
         s.push(1, block, "late", s.again(block, (0,), flags=LACKING))
     s.push(1, KEPT, "late")  # the source is out, and this is no vote
-    s.push(
-        0, KEPT, "capped", notice(0, KEPT, "10.0.1.1", **at(KEPT))
-    )  # until the control plane tells a floor
+    # until the control plane tells a floor
+    s.push(0, KEPT, "capped", notice(0, KEPT, "10.0.1.1", **at(KEPT)))
 
 
 @entry

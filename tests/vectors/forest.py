@@ -137,9 +137,8 @@ def a_result_passes_the_middle(v: Vector) -> None:
     v.sees(result_from_ps(2, lanes(9), **AT_TOP), OPTICAL[0], "result", unchanged(To.OTHERS))
     kept = result(2, lanes(9), 7, To.BACK, slot=TOP_BASE + 2)
     v.push(0, 2, "resent", kept)
-    v.sees(
-        below(5, 2), OPTICAL[1], "resent", kept
-    )  # back to the place, by the port where its repetition came in
+    # back to the place, by the port where its repetition came in
+    v.sees(below(5, 2), OPTICAL[1], "resent", kept)
 
 
 @entry

@@ -27,10 +27,8 @@ from tests.vectors.lights import Optics
 from tests.vectors.places import BINDINGS, FRAGMENTS, GROUPS, HOST_PORTS, SWITCH_PORTS, Entries, State
 from tests.vectors.run import Model, Worker, same_result
 
-BATCH, LOOK_EVERY = (
-    250,
-    16,
-)  # packets between two advances of the jobs' windows; batches between two comparisons of all slots
+# packets between two advances of the jobs' windows; batches between two comparisons of all slots
+BATCH, LOOK_EVERY = 250, 16
 SPARED, ASTRAY = 0.5, 0.1  # shares of packets: undamaged; by a port where they do not belong
 TOUCHING = frozenset(
     {
@@ -129,9 +127,8 @@ def switch(subject: Shot, seed: int, packets: int) -> Findings:
                 return findings
         if turn % LOOK_EVERY == 0 and _any_slot_differs(findings, model, subject):
             return findings
-        if (
-            random.random() < 0.2
-        ):  # a job ends and late packets of it come; then its next generation starts, or another worker
+        # a job ends and late packets of it come; then its next generation starts, or another worker
+        if random.random() < 0.2:
             number = int(random.choice(list(GROUPS)))
             for each in both:
                 each.release(number)

@@ -185,9 +185,8 @@ def one_result_wakes_the_worker(v: Vector) -> None:
     good = result_from_ps(1, lanes(1), ttl=9)
     v.sees(good, 1, "pulled", woken(good))
     arrives(v, 2, "pulled")
-    v.steps.append(
-        Ask(3)
-    )  # wakes nobody: three results are stored already, and a worker checks that before it sleeps
+    # wakes nobody: three results are stored already, and a worker checks that before it sleeps
+    v.steps.append(Ask(3))
     arrives(v, 2, "pull_duplicate")
     arrives(v, 3, "pulled")
     v.steps.append(Ask(5))

@@ -76,9 +76,8 @@ def a_tick_completes_a_slot(v: Vector) -> None:
     v.push(1, 2, "late", again, data=lanes(99), flags=int(spec.Flag.RETRANSMIT))
     v.push(1, SIZE + 2, "aggregated")
     v.push(0, SIZE + 2, "aggregated")
-    v.push(
-        2, SIZE + 2, "completed", result(SIZE + 2, sum_of(SIZE + 2, 0, 1, 2), 3)
-    )  # not degraded: the slot kept nothing
+    # not degraded: the slot kept nothing
+    v.push(2, SIZE + 2, "completed", result(SIZE + 2, sum_of(SIZE + 2, 0, 1, 2), 3))
     v.push(1, 2, "stale")
 
 
@@ -91,9 +90,8 @@ def a_worker_that_leaves_its_values_out_is_there_and_no_contributor(v: Vector) -
     v.push(1, 2, "duplicate", **{**out, "flags": DEGRADED | int(spec.Flag.RETRANSMIT)})
     v.push(2, 2, "completed", result(2, sum_of(2, 0, 2), 2, flags=LACKING))
     v.push(1, 2, "resent", result(2, sum_of(2, 0, 2), 2, To.BACK, flags=LACKING), **out)
-    v.push(
-        2, 3, "aggregated", **{**out, "contributors": 7}
-    )  # the flag counts, not the number of contributors
+    # the flag counts, not the number of contributors
+    v.push(2, 3, "aggregated", **{**out, "contributors": 7})
     v.push(0, 3, "aggregated", contributors=7)
     v.push(1, 3, "completed", result(3, sum_of(3, 0, 1), 2, flags=LACKING))
     v.push(0, SIZE + 2, "aggregated")  # the slot kept nothing
@@ -160,9 +158,8 @@ def a_tick_that_comes_too_late_changes_nothing(v: Vector) -> None:
     v.tick(2 * SIZE + 2, "bad_job")
     v.admit(job_in_unit(3, generation=GENERATION + 1))
     v.tick(2 * SIZE + 2, "bad_generation")
-    v.tick(
-        2 * SIZE + 2, "tick_late", generation=GENERATION + 1
-    )  # the slot holds a fragment of another generation
+    # the slot holds a fragment of another generation
+    v.tick(2 * SIZE + 2, "tick_late", generation=GENERATION + 1)
 
 
 @entry

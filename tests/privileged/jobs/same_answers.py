@@ -324,7 +324,9 @@ def fails(wait: Callable[[], Any]) -> None:
 
 @case
 def barriers_end_after_sums() -> None:
-    """A barrier ends only after all that its worker started before it, whoever carries that."""
+    """A barrier ends only after all operations that its worker started before it, in the network or by
+    gloo.
+    """
     groups = {"inc": None, "beside": dist.new_group()}
     for turn in range(20):
         for name, group in groups.items():
@@ -384,9 +386,7 @@ def a_future_of_lists_has_lists() -> None:
 
 @case
 def limits_are_kept() -> None:
-    """Time limits of a group, of a group whose limit was changed, and of a call are kept when worker 0 does
-    not come.
-    """
+    """A time limit ends a wait for worker 0: a group's, a changed one of a group, and a call's own."""
     meet = dist.new_group(backend="gloo")
     made, anew, called = dist.new_group(timeout=LIMIT), dist.new_group(), dist.new_group()
     _set_pg_timeout(LIMIT, anew)

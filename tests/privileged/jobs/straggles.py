@@ -17,9 +17,8 @@ LENGTH, SUMS, SLEEPS = 10_007, 30, (7, 19)
 dist.init_process_group("inc")
 rank, size = dist.get_rank(), dist.get_world_size()
 asleep_s = float(sys.argv[1])
-values = [
-    64 + 2**each / 4 for each in range(size)
-]  # of one magnitude, so that none is clipped in a sum whose vote lacked it
+# of one magnitude, so that none is clipped in a sum whose vote lacked it
+values = [64 + 2**each / 4 for each in range(size)]
 means = {
     sum(values[each] for each in some) / count * size
     for count in range(1, size + 1)
