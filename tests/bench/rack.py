@@ -117,7 +117,7 @@ def findings(setup: Setup, trial: Trial, workers: Sequence[dict[str, Any]]) -> d
             "spread": (max(seconds) - min(seconds)) / statistics.median(seconds),
             "workers_cpu_s": sum(w["cpu_s"] for w in mine),
             "machine_cpu_s": (machine_s := statistics.median(w["machine_s"] for w in mine)),
-            "busy": machine_s / (os.cpu_count() or 1) / sum(seconds),  # of the cores, by whomever
+            "busy": machine_s / (os.cpu_count() or 1) / sum(seconds),  # share of all cores, by all programs
             "switches_cpu_s": statistics.median(w["switches_s"] for w in mine),  # BMv2's processes
             "counters": [w["counters"] for w in mine],
         }
