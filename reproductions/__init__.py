@@ -1,4 +1,4 @@
-"""The figures of the papers, run again by `testbed reproduce`, a folder for each paper; and beside them what
-figures of any paper share. Users of the library: nothing of the testbed imports them, and `testbed reproduce`
-finds them by entry points (setup.py, `testbed.papers`).
+"""The papers' figures, reproduced by `testbed reproduce`: a package for each paper, and the modules that
+figures of any paper share. They use the library; nothing in `testbed` imports them. `testbed reproduce` finds
+them by entry points (setup.py, `testbed.papers`).
 """

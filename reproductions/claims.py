@@ -1,7 +1,7 @@
-"""A paper's claims on its runs, number by number, held against ours. Pure.
+"""A paper's claims about its runs, each compared with our runs. Pure.
 
-A claim is made by what the paper says: that a scheme has less than another, or the least, that a metric
-falls, stays, or levels off over the sweep.
+Each function makes one kind of claim: a scheme has less of a metric than another, or the least; a metric
+falls or grows, stays the same, or levels off over the sweep.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from testbed.figures.verdict_gate import JudgedRun, runs_of
 from testbed.messages.coding import UNSET, UnsetType
 
 AnySweep = TypeVar("AnySweep", bound=Sweep[Any], contravariant=True)
-Said = tuple[str, str]
-"""Our number, and one of `verdicts.WORDS`."""
+OursAndWord = tuple[str, str]
+"""Our number as text, and one of `verdicts.WORDS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim(Generic[AnySweep]):
-    """`paper` is its number or word for `text`; `ours` gives ours, for a sweep that has the schemes
-    `needs`.
+    """A statement of a paper: `paper` is the paper's number or word for `text`; `ours` computes our number
+    and verdict from a sweep that contains the schemes `needs`.
     """
 
     text: str
     paper: str
     needs: tuple[str, ...]
-    ours: Callable[[AnySweep], Said]
+    ours: Callable[[AnySweep], OursAndWord]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A claim's text, the paper's number or word, ours, and one of `verdicts.WORDS` (None: it cannot be
-    seen here); of live runs also the
-    numbers of those that it rests on (None or UNSET: all), or what it compares that needs no trust
-    (`verdict_gate.UNTIMED`).
+    """A claim's text, the paper's number or word, our number, and one of `verdicts.WORDS` (None: this machine
+    cannot show it). A finding on live runs also has the numbers of the runs that it rests on (None or UNSET:
+    all of them), or names the measure that is valid without trustworthy runs (`untimed`;
+    `verdict_gate.UNTIMED`).
     """
 
     text: str
@@ -65,25 +65,25 @@ class Finding:
     untimed: str | UnsetType | None = None
 
     def on(self, *rows: JudgedRun) -> Finding:
-        """Return the finding as one that rests on these runs."""
+        """Return a copy of the finding that rests on these runs."""
         return replace(self, runs=runs_of(rows))
 
 
 def timed(text: str, paper: str, ours: str, verdict: str, rows: Iterable[JudgedRun] | None = None) -> Finding:
-    """Return a finding on times, which says nothing of what needs no trust, and names the runs that it rests
-    on where these are not all.
+    """Return a finding about times, which counts only where its runs are trustworthy. `rows` are the runs
+    that it rests on (None: all).
     """
     return Finding(text, paper, ours, verdict, UNSET if rows is None else runs_of(rows), UNSET)
 
 
 def findings(claims: Sequence[Claim[AnySweep]], sweep: AnySweep) -> list[Finding]:
-    """Return what our runs say of each claim for which there are runs."""
+    """Judge each claim for which the sweep has the schemes."""
     return [Finding(c.text, c.paper, *c.ours(sweep)) for c in claims if sweep.has(*c.needs)]
 
 
 def least(sweep: Sweep[Any], schemes: Sequence[str], metric: str) -> list[str]:
-    """Return the scheme with the least of a metric over all swept values, and those that are level with it,
-    seed by seed.
+    """Return the scheme with the least sum of a metric over all swept values, and the schemes that are level
+    with it, compared seed by seed.
     """
     totals = {
         scheme: [
@@ -97,9 +97,9 @@ def least(sweep: Sweep[Any], schemes: Sequence[str], metric: str) -> list[str]:
 
 
 def reduces(text: str, metric: str, to: str, of: str, paper: float) -> Claim[Sweep[Any]]:
-    """Return the claim that `to` has less of a metric than `of`, by a share that the paper gives."""
+    """Make the claim that `to` has less of a metric than `of`, by the share `paper`."""
 
-    def ours(sweep: Sweep[Any]) -> Said:
+    def ours(sweep: Sweep[Any]) -> OursAndWord:
         share, by_seed = sweep.reduction(metric, to, of), sweep.reductions(metric, to, of)
         spread = f" \u00b1 {statistics.stdev(by_seed):.1%}" if len(by_seed) > 1 else ""
         times = f", {share / paper:.2f} times the paper's" if share > 0 else ""
@@ -109,9 +109,9 @@ def reduces(text: str, metric: str, to: str, of: str, paper: float) -> Claim[Swe
 
 
 def lowest(text: str, metric: str, scheme: str, among: Sequence[str]) -> Claim[Sweep[Any]]:
-    """Return the claim that a scheme has the least of a metric at every swept value."""
+    """Make the claim that a scheme has the least of a metric at every swept value."""
 
-    def ours(sweep: Sweep[Any]) -> Said:
+    def ours(sweep: Sweep[Any]) -> OursAndWord:
         others = [other for other in among if other != scheme and other in sweep.schemes]
         held = sweep.ahead(metric, scheme, others)
         return str(held), held.verdict
@@ -120,9 +120,9 @@ def lowest(text: str, metric: str, scheme: str, among: Sequence[str]) -> Claim[S
 
 
 def below(text: str, metric: str, low: str, high: str) -> Claim[Sweep[Any]]:
-    """Return the claim that one scheme has less of a metric than another at every swept value."""
+    """Make the claim that scheme `low` has less of a metric than `high` at every swept value."""
 
-    def ours(sweep: Sweep[Any]) -> Said:
+    def ours(sweep: Sweep[Any]) -> OursAndWord:
         held = sweep.ahead(metric, low, [high])
         return str(held), held.verdict
 
@@ -130,11 +130,14 @@ def below(text: str, metric: str, low: str, high: str) -> Claim[Sweep[Any]]:
 
 
 def trend(text: str, metric: str, scheme: str, falls: bool) -> Claim[Sweep[Any]]:
-    """Return the claim that a metric falls, or grows, from the first swept value to the last, the means in
-    between being on the way.
+    """Make the claim that a metric's mean falls, or grows, monotonically from the first swept value to the
+    last.
+
+    The change must exceed FLAT; a step in the other direction of up to FLAT is allowed, and a larger one
+    makes the verdict PARTLY.
     """
 
-    def ours(sweep: Sweep[Any]) -> Said:
+    def ours(sweep: Sweep[Any]) -> OursAndWord:
         means = sweep.means(scheme, metric)
         first, last = means[0], means[-1]
         change = (last - first) / first if first else 0.0
@@ -146,9 +149,9 @@ def trend(text: str, metric: str, scheme: str, falls: bool) -> Claim[Sweep[Any]]
 
 
 def same(text: str, metric: str, scheme: str) -> Claim[Sweep[Any]]:
-    """Return the claim that a metric is the same at every swept value."""
+    """Make the claim that a metric is the same at every swept value."""
 
-    def ours(sweep: Sweep[Any]) -> Said:
+    def ours(sweep: Sweep[Any]) -> OursAndWord:
         means = sweep.means(scheme, metric)
         change = max(means) / min(means) - 1 if min(means) else 0.0
         return f"{change:.0%} apart", AGREES if change <= LEVEL else DIFFERS
@@ -157,9 +160,11 @@ def same(text: str, metric: str, scheme: str) -> Claim[Sweep[Any]]:
 
 
 def levels_off(text: str, metric: str, scheme: str, at: float) -> Claim[Sweep[Any]]:
-    """Return the claim that little of a metric's whole change is left behind the swept value `at`."""
+    """Make the claim that little of a metric's whole change comes after the swept value nearest to `at`: at
+    most 0.2 of it agrees, at most 0.5 agrees in part.
+    """
 
-    def ours(sweep: Sweep[Any]) -> Said:
+    def ours(sweep: Sweep[Any]) -> OursAndWord:
         by = dict(zip(sweep.values, sweep.means(scheme, metric), strict=True))
         knee = min(sweep.values, key=lambda value: abs(value - at))
         whole, rest = by[sweep.values[0]] - by[sweep.values[-1]], by[knee] - by[sweep.values[-1]]
@@ -172,19 +177,23 @@ def levels_off(text: str, metric: str, scheme: str, at: float) -> Claim[Sweep[An
 
 
 def grows_less(text: str, metric: str, to: str, of: str, unit: str) -> Claim[Sweep[Any]]:
-    """Return the claim that a metric grows much less with one scheme than with another, over the sweep."""
+    """Make the claim that a metric grows much less over the sweep with scheme `to` than with `of`: by less
+    than half as much.
+    """
 
-    def ours(sweep: Sweep[Any]) -> Said:
+    def ours(sweep: Sweep[Any]) -> OursAndWord:
         grown = [sweep.means(scheme, metric)[-1] - sweep.means(scheme, metric)[0] for scheme in (to, of)]
         much = grown[0] < 0.5 * grown[1]
-        said = f"{grown[0]:+.1f} {unit}, {grown[1]:+.1f} {unit}"
-        return said, AGREES if much else PARTLY if grown[0] < grown[1] else DIFFERS
+        text = f"{grown[0]:+.1f} {unit}, {grown[1]:+.1f} {unit}"
+        return text, AGREES if much else PARTLY if grown[0] < grown[1] else DIFFERS
 
     return Claim(text, "yes", (to, of), ours)
 
 
-def in_range(ours: Sequence[float], low: float, high: float) -> Said:
-    """Return several gains of ours, and whether all are within BAND of a range of the paper's."""
+def in_range(ours: Sequence[float], low: float, high: float) -> OursAndWord:
+    """Compare several gains of ours with the paper's range `low` to `high`: they agree where all lie within
+    BAND of the range.
+    """
     verdict = DIFFERS
     if all((1 - BAND) * low <= share <= (1 + BAND) * high for share in ours):
         verdict = AGREES
@@ -196,7 +205,7 @@ def in_range(ours: Sequence[float], low: float, high: float) -> Said:
 
 
 def tally(findings: Sequence[Finding]) -> str:
-    """Return how many of the paper's statements agree, of those that have a verdict."""
+    """Say how many of the paper's statements agree, of those that have a verdict."""
     words = [finding.verdict for finding in findings if finding.paper != "not said"]
     of = [word for word in words if word in WORDS]
     if not of:

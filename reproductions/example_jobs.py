@@ -1,5 +1,5 @@
-"""The training scripts that live experiments run, jobs of the package workloads, and what they leave. Owns no
-experiment.
+"""Paths of the training scripts of package `workloads` that live experiments run, and the type of the result
+that layers.py writes. Owns no experiment.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ COMPARED = _PACKAGE / "luwu" / "jobs" / "compared.py"
 
 @dataclass(frozen=True, slots=True)
 class LayersResult:
-    """The part that figures read of what rank 0 of layers.py leaves. `mean_ms_list` has an iteration's mean
-    by worker, `late_ms_list` by iteration how late the latest layer was fetched; `ready_s` and `done_s` are
-    of CLOCK_MONOTONIC; `error_over_bound` is the largest error of a sum, over what is allowed.
+    """The fields that figures read of the result that rank 0 of layers.py writes. `mean_ms_list`: mean time
+    of an iteration, by worker. `late_ms_list`: by iteration, how late the latest layer was fetched. `ready_s`
+    and `done_s`: seconds of CLOCK_MONOTONIC. `error_over_bound`: the largest error of a sum, divided by the
+    error that is allowed.
     """
 
     compute_ms: Number

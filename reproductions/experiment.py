@@ -1,5 +1,5 @@
-"""The one shape of a paper's figure: an experiment is its options, its rows, its claims and its chart. Owns
-no figure. Imports nothing heavy: an experiment is listed far more often than it is run.
+"""The common form of a paper's figure: an experiment has options, rows, claims and a chart. Owns no figure.
+Imports nothing heavy, because experiments are listed far more often than they are run.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 ReportOf = TypeVar("ReportOf")
-"""A figure's report as a type; in JSON's form it is a `Report`."""
+"""The type of a figure's report. The same report as JSON is a `Report`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentOption:
-    """An option, `--name`: its default, `usual`, and the one with --quick (None: the same); the least and the
-    most that are accepted (None: whatever `complete` of the experiment lets pass). One of kind bool is a
-    flag, one that may be repeated a list.
+    """A command-line option `--name`: its default `usual`, its default with --quick (`quick`; None: the
+    same), and the least and the most that are accepted (`accepted`; None: only the experiment's `complete`
+    checks it). An option of kind bool is a flag; a `repeated` option collects a list.
     """
 
     name: str
@@ -39,11 +39,13 @@ class ExperimentOption:
 
     @property
     def key(self) -> str:
-        """Return the attribute of parsed options that has it."""
+        """Return the name of the attribute of parsed options that holds the value."""
         return self.name.replace("-", "_")
 
     def add(self, parser: ArgumentParser) -> None:
-        """Have a parser know it. What was not asked for is completed later, when --quick is known."""
+        """Add the option to a parser. Its default is not set here but by `complete`, once --quick is
+        known.
+        """
         if self.kind is bool:
             parser.add_argument(f"--{self.name}", action="store_true", help=self.help)
             return
@@ -57,13 +59,13 @@ class ExperimentOption:
         )
 
     def complete(self, options: Namespace) -> None:
-        """Set the default where nothing was asked."""
+        """Set the default where the user gave no value."""
         if getattr(options, self.key) is None:
             is_quick = self.quick is not None and options.quick
             setattr(options, self.key, self.quick if is_quick else self.usual)
 
     def check(self, options: Namespace) -> None:
-        """Raise RequestError for what is not accepted."""
+        """Raise RequestError for a value outside the accepted range."""
         value = getattr(options, self.key)
         if self.accepted is None or value is None:
             return
@@ -78,8 +80,8 @@ QUICK = ExperimentOption("quick", "the smallest experiment that shows something"
 
 @dataclass(frozen=True, slots=True)
 class Chart(Generic[ReportOf]):
-    """The type of a report, and the two forms in which it is seen: tables on a console, and a picture in a
-    PNG.
+    """The type of a report and the two functions that present it: `show` prints tables on a console, `draw`
+    writes a PNG.
     """
 
     report: type[ReportOf]
@@ -89,14 +91,14 @@ class Chart(Generic[ReportOf]):
 
 @dataclass(frozen=True, slots=True)
 class Experiment(Generic[ReportOf]):
-    """A figure of a paper, run again: a `Figure` of four parts, each given the figure's name, since several
-    figures share a part. The parts have a report as the type that `chart` names; the methods of a `Figure`
-    have it as JSON does.
+    """A `Figure` that reproduces a figure of a paper. Its functions get the figure's name, since several
+    figures share them. They receive the report as the type that `chart` names; the methods of `Figure`
+    receive it as JSON.
 
-    `declared` are its options; `complete` finishes these, or raises RequestError, once each has its default
-    and is in its range. `rows` runs it, with the folder for what runs leave, and returns the report without
-    stamp and claims; `estimate_s` says how long that takes where it is live. `findings` holds a report
-    against what the paper says. `chart` imports what shows a report.
+    `declared`: the options. `complete`: adjusts the options, or raises RequestError, after each has its
+    default and is in its range. `rows`: runs the experiment, is given the output folder, and returns the
+    report without stamp and claims. `estimate_s`: how many seconds a live experiment takes. `findings`:
+    compares a report with the paper. `chart`: imports the modules that present a report.
     """
 
     name: str
@@ -122,7 +124,7 @@ class Experiment(Generic[ReportOf]):
             self.complete(self.name, options)
 
     def lasts_s(self, options: Namespace) -> float:
-        """Return about how many seconds a live experiment takes, as checked options have it."""
+        """Estimate how many seconds a live experiment takes with these checked options."""
         assert self.estimate_s is not None, f"{self.name}: a simulation says no time"
         return self.estimate_s(self.name, options)
 
@@ -147,14 +149,16 @@ class Experiment(Generic[ReportOf]):
         self.chart().draw(self._read(report), path)
 
     def _read(self, report: Report) -> ReportOf:
-        """Return a report as its type. TestbedError for one of another form."""
+        """Decode a report from JSON. TestbedError where it has another form."""
         from testbed.messages.coding import decode
 
         return decode(self.chart().report, report, f"the report of {self.name}")
 
 
 def words_of(option: str, asked: str, accepted: Sequence[str]) -> list[str]:
-    """Return the words of a list with commas, each once. RequestError for one that is not accepted."""
+    """Split a comma-separated list and drop repeated words. RequestError for a word that is not accepted, or
+    for an empty list.
+    """
     chosen = list(dict.fromkeys(word.strip() for word in asked.split(",") if word.strip()))
     for word in chosen or [asked]:
         if word not in accepted:

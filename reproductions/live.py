@@ -1,5 +1,5 @@
-"""Experiments of any paper on a testbed of their own: the testbed for as long as they last, commands that run
-on it with their output in a file, the folder of runs, and the sum of their verdicts. Owns no experiment.
+"""Experiments of any paper that run on a testbed: bring up the testbed for their duration, run commands on it
+with the output in a file, make the folder of runs, and sum the runs' verdicts. Owns no experiment.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ANSWER_S = 60.0
 
 
 class TestbedOfFigures:
-    """One that is up. Its commands' output is in `log`."""
+    """A running testbed. The output of commands on it is appended to `log`."""
 
     __test__ = False
 
@@ -37,7 +37,9 @@ class TestbedOfFigures:
         self.name, self.topology, self._log = name, topology, log
 
     def command(self, *words: str) -> None:
-        """Raises the error that its exit code stands for, with its last line."""
+        """Run a testbed command. A non-zero exit code raises the error of that code, with the last line
+        of output.
+        """
         caller = Caller.of_this_process()
         with caller.acting():
             log = self._log.open("ab")
@@ -49,14 +51,14 @@ class TestbedOfFigures:
             raise from_exit_code(code, f"testbed {words[0]}: {lines[-1]} (all of it: {self._log})")
 
     def light_initial_circuits(self) -> None:
-        """Light the initial circuits, so that every session begins with the same ones."""
+        """Set up the configuration's initial circuits, so that every session begins with the same ones."""
         circuits = [list(pair) for pair in self.topology.ocs.circuits]
         rpc.call(Runtime.of(self.name).controller_socket, "apply", timeout_s=_ANSWER_S, circuits=circuits)
 
 
 def runs_folder(out: Path, figure: str) -> Path:
-    """Return the folder in `out` for what a figure's runs leave, made as the caller. RequestError where it
-    cannot be.
+    """Make the folder in `out` for the files of a figure's runs, as the user who called, and return it.
+    RequestError where it cannot be made.
     """
     folder = out / f"{figure}.runs"
     with Caller.of_this_process().acting():
@@ -69,8 +71,8 @@ def runs_folder(out: Path, figure: str) -> Path:
 
 @contextlib.contextmanager
 def testbed(what: str, config: dict[str, Any], folder: Path) -> Iterator[TestbedOfFigures]:
-    """A testbed of this configuration, written to `folder` as YAML, for as long as the block lasts. Its name
-    gets this process's number.
+    """Bring up a testbed of this configuration, written to `folder` as YAML, for the duration of the block.
+    Its name ends with this process's number.
     """
     file, log = folder / f"{what}.yaml", folder / f"{what}.log"
     with Caller.of_this_process().acting():
@@ -82,17 +84,17 @@ def testbed(what: str, config: dict[str, Any], folder: Path) -> Iterator[Testbed
 
 
 def run_result(file: Path) -> RunResult:
-    """Return the result that `testbed run --json` left in a file."""
+    """Read the result that `testbed run --json` wrote to a file."""
     return decode(RunResult, json.loads(file.read_text()), file.name)
 
 
 def submission_result(file: Path) -> SubmissionResult:
-    """Return the result that `testbed submit --json` left in a file."""
+    """Read the result that `testbed submit --json` wrote to a file."""
     return decode(SubmissionResult, json.loads(file.read_text()), file.name)
 
 
 def statistics_of(result: RunResult) -> list[Statistics]:
-    """Return what the scripts of all workers left. TestbedError names workers that left nothing."""
+    """Return the statistics of every worker's script. TestbedError names the workers that have none."""
     left = [worker.stats for worker in result.workers if worker.stats is not None]
     if len(left) < len(result.workers):
         silent = [str(worker.rank) for worker in result.workers if worker.stats is None]
@@ -101,7 +103,7 @@ def statistics_of(result: RunResult) -> list[Statistics]:
 
 
 def trust(verdicts: Sequence[JobVerdict]) -> Trust:
-    """Return the sum of several results' verdicts. Raises TestbedError if there is none."""
+    """Count trustworthy verdicts, and the others by reason. TestbedError if there are no verdicts."""
     if not verdicts:
         raise TestbedError("no results: nothing was measured")
     reasons: dict[str, int] = {}

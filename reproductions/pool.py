@@ -1,5 +1,5 @@
-"""Work done by several processes, one piece after the other. Owns the processes; they end with the block, or
-process, that began them.
+"""A pool of processes, each of which works on one piece after the other. Owns the processes; they end with
+the block that started them, or with this process.
 """
 
 from __future__ import annotations
@@ -20,20 +20,18 @@ from testbed.errors import TestbedError, from_exit_code
 Piece = TypeVar("Piece")
 Done = TypeVar("Done")
 END_S = 5.0
-"""For a process that was told to end, before it is killed."""
+"""How long a terminated process may take to end before it is killed."""
 
 
 class Pool(Generic[Piece, Done]):
-    """`work` is a function of a module, called as work(piece, *given) in fresh processes, at most `processes`
-    of them.
+    """Call work(piece, *given) in at most `processes` fresh processes; `work` is a function at module level.
 
-    Ctrl-C is for the caller alone: it leaves the block, and what runs is ended, however long it would have
-    taken.
+    Only the caller receives Ctrl-C: it leaves the block, which ends the processes whatever they are doing.
     """
 
     def __init__(self, work: Callable[..., Done], given: Sequence[Any], processes: int) -> None:
         self._work, self._given, self._wanted = work, tuple(given), processes
-        # a fresh interpreter each: the caller may have threads, which a fork would leave behind
+        # spawn a fresh interpreter each: a fork would lose the caller's other threads
         self._context = multiprocessing.get_context("spawn")
         self._running: dict[Connection, BaseProcess] = {}
 
@@ -52,8 +50,8 @@ class Pool(Generic[Piece, Done]):
         self._running.clear()
 
     def results(self, pieces: Sequence[Piece]) -> Iterator[tuple[Piece, Done]]:
-        """Each piece with its result, in the order in which they are done. Raises the first error of a piece,
-        which it names.
+        """Yield each piece with its result, in the order of completion. Raises the first error of a piece;
+        the message names the piece.
         """
         waiting = list(reversed(pieces))
         busy: dict[Connection, Piece] = {}
@@ -92,15 +90,15 @@ class Pool(Generic[Piece, Done]):
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ctrl-C comes after the block, not in it; for a process born in the block, never.
+    """Defer Ctrl-C until after the block; a process started in the block never receives it.
 
-    One that is interrupted before it has been told what to do answers with a traceback. The mask is what it
-    inherits; it does not keep Python from interrupting this thread, since the signal may go to another.
-    multiprocessing's tracker of resources, which the first process needs, unblocks SIGINT when it has
-    started: so it starts before.
+    A process that is interrupted before it has installed its handlers would print a traceback, so it inherits
+    a mask that blocks SIGINT. The mask does not protect this thread, since the signal may go to another
+    thread: hence also a handler that records the signal. multiprocessing's resource tracker, which the first
+    process needs, unblocks SIGINT when it has started: so it is started before.
     """
-    came: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    received: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: received.append(number))
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         resource_tracker.ensure_running()
@@ -109,18 +107,18 @@ def _undisturbed() -> Iterator[None]:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         signal.signal(signal.SIGINT, handler)
-    if came:
+    if received:
         signal.raise_signal(signal.SIGINT)
 
 
 def _serve(connection: Connection, work: Callable[..., Any], given: tuple[Any, ...]) -> None:
-    """Serve in a process: pieces in, (None, result) or (exit code, message) out, until the other end is
-    closed or its process gone.
+    """Run in a pool process: receive pieces, send (None, result) or (exit code, message), until the other end
+    is closed or its process has ended.
     """
     die_with_parent()
     parent = multiprocessing.parent_process()
     if parent is None or os.getppid() != parent.pid:
-        return  # gone before the kernel was asked to tell
+        return  # the parent ended before die_with_parent took effect
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
     while True:
@@ -136,4 +134,4 @@ def _serve(connection: Connection, work: Callable[..., Any], given: tuple[Any, .
         try:
             connection.send(answer)
         except BrokenPipeError:
-            return  # who asked is gone
+            return  # the parent has ended

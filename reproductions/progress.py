@@ -1,4 +1,4 @@
-"""The progress of runs on the standard error: a bar on a terminal, elsewhere lines."""
+"""Progress of runs on standard error: a bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ EVERY_S = 10.0
 
 @contextmanager
 def progress(title: str, total: int, *, lines: bool = False) -> Iterator[Callable[[str], None]]:
-    """Yield what is to be called with the name of each run that is done, of `total`. Where there is no
-    terminal a line says what begins, and another how far it is, with `lines` for each run, else after each
+    """Yield a function to call with the name of each run that is done, of `total`. Without a terminal, print
+    a line at the start and then progress lines: one for each run with `lines`, else at most one every
     `EVERY_S`.
     """
     console = Console(file=raw(sys.stderr))
     began, done = time.monotonic(), 0
-    told_s = began
+    printed_s = began
 
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         print(f"{title}: {text}", file=sys.stderr, flush=True)
 
     if not console.is_terminal:
-        tell(f"{total} runs" if total != 1 else "1 run")
+        report(f"{total} runs" if total != 1 else "1 run")
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -40,14 +40,14 @@ def progress(title: str, total: int, *, lines: bool = False) -> Iterator[Callabl
         bar = bars.add_task(title, total=total)
 
         def on_done(name: str) -> None:
-            nonlocal done, told_s
+            nonlocal done, printed_s
             done += 1
             bars.update(bar, advance=1, description=line(name) if lines else title)
             now_s = time.monotonic()
-            if not console.is_terminal and (lines or now_s - told_s >= EVERY_S):
-                told_s = now_s
+            if not console.is_terminal and (lines or now_s - printed_s >= EVERY_S):
+                printed_s = now_s
                 left_s = (now_s - began) / done * (total - done)
                 left = f", about {left_s:.0f} s more" if done < total else ""
-                tell(f"{done}/{total} after {now_s - began:.0f} s{left}{f': {name}' if lines else ''}")
+                report(f"{done}/{total} after {now_s - began:.0f} s{left}{f': {name}' if lines else ''}")
 
         yield on_done

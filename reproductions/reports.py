@@ -1,4 +1,4 @@
-"""The parts of a figure's report that figures of any paper share, as types. Owns no figure."""
+"""Types that the reports of figures of any paper share. Owns no figure."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberedRow:
-    """A row of a live report, with its number in it: UNSET before the report is complete."""
+    """A row of a live report, with its run number: UNSET until the report is complete."""
 
     run: int | UnsetType = UNSET
 
 
 class ByVerdict:
-    """A row of one run, which counts where the run's verdict trusts it."""
+    """A row of one run, which counts only if the run's verdict is trustworthy."""
 
     __slots__ = ()
     if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class ByVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The count of trustworthy runs (or jobs), of all, and of the reasons why others are not, by name."""
+    """How many of `of` runs (or jobs) are trustworthy, and how often each reason made another not so."""
 
     trustworthy: int
     of: int
@@ -45,15 +45,14 @@ class Trust:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether there are runs, and all of them are trustworthy."""
+        """Return whether there are runs and all of them are trustworthy."""
         return 0 < self.of == self.trustworthy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureReport:
-    """The part that figures read of the stamp of `testbed reproduce` on a report (the figure's name, the
-    host, how long it took, and whether its runs are live), and its claims. A report that was made just now
-    has none of them.
+    """The fields that figures read of the stamp that `testbed reproduce` puts on a report (the figure's name,
+    the host, the duration, whether its runs are live), and its claims. A fresh report has none of them.
     """
 
     figure: str = ""

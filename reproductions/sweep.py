@@ -1,4 +1,4 @@
-"""A sweep's runs, gathered: means over the seeds, and how schemes compare. Pure."""
+"""The runs of a sweep by scheme and value: means over the seeds, and comparisons of schemes. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reproductions.verdicts import Tally, level
 
 
 class Run(Protocol):
-    """One run: a scheme, with a seed, at a value of the swept field; metrics are its further attributes."""
+    """One run: a scheme, with a seed, at a value of the swept field; its other attributes are metrics."""
 
     @property
     def value(self) -> float: ...
@@ -26,7 +26,7 @@ AnyRun = TypeVar("AnyRun", bound=Run)
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The mean over the seeds, the least and the most, and the standard deviation, 0 for one seed."""
+    """Mean, least, most and standard deviation (0 for one seed) over the seeds."""
 
     mean: float
     least: float
@@ -56,26 +56,26 @@ class Sweep(Generic[AnyRun]):
         return self._by[scheme, value, seed]
 
     def each(self, scheme: str, value: float, metric: str) -> list[float]:
-        """Return a metric by seed."""
+        """Return a metric's value for each seed."""
         return [float(getattr(self.run(scheme, value, seed), metric)) for seed in self.seeds]
 
     def spread(self, scheme: str, value: float, metric: str) -> Spread:
         return Spread.of(self.each(scheme, value, metric))
 
     def means(self, scheme: str, metric: str) -> tuple[float, ...]:
-        """Return a metric's means by swept value, ascending."""
+        """Return a metric's mean at each swept value, in ascending order of the values."""
         return tuple(self.spread(scheme, value, metric).mean for value in self.values)
 
     def reduction(self, metric: str, to: str, of: str) -> float:
-        """Return by how much `to` is below `of`: as a share of `of`, on average over the swept values where
-        `of` is above 0.
+        """Return by what share of `of` scheme `to` is lower, averaged over the swept values at which `of` is
+        above 0.
         """
         pairs = zip(self.means(to, metric), self.means(of, metric), strict=True)
         shares = [1 - low / high for low, high in pairs if high > 0]
         return statistics.fmean(shares) if shares else 0.0
 
     def reductions(self, metric: str, to: str, of: str) -> list[float]:
-        """Return the same by seed, each on average over the swept values."""
+        """Return `reduction` for each seed alone, averaged over the swept values."""
         shares_of_seeds = []
         for at in range(len(self.seeds)):
             pairs = [
@@ -86,16 +86,16 @@ class Sweep(Generic[AnyRun]):
         return shares_of_seeds
 
     def ahead(self, metric: str, scheme: str, others: Sequence[str]) -> Tally:
-        """Return at how many swept values a scheme has less than every one of the others, seed by seed; and
-        at how many it is level with one of them, and behind none.
+        """Count the swept values at which a scheme has less than every other scheme, and those at which it is
+        level with one and behind none; schemes are compared seed by seed.
         """
         ahead = tied = 0
         for value in self.values:
-            its = self.each(scheme, value, metric)
+            ours = self.each(scheme, value, metric)
             theirs = [self.each(other, value, metric) for other in others]
-            levels = [level(its, other) for other in theirs]
+            levels = [level(ours, other) for other in theirs]
             behind = [
-                not same and statistics.fmean(its) > statistics.fmean(other)
+                not same and statistics.fmean(ours) > statistics.fmean(other)
                 for same, other in zip(levels, theirs, strict=True)
             ]
             ahead += not any(behind) and not any(levels)

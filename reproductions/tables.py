@@ -1,5 +1,5 @@
-"""The tables in which figures of any paper are shown on a console: their two styles, what the paper says
-beside ours, and how many runs are trustworthy. Imports rich.
+"""Console tables that figures of any paper share: their two styles, the paper's claims beside our results,
+and how many runs are trustworthy. Imports rich.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 STYLES = {AGREES: "green", TIE: "blue", DIFFERS: "red"}
 STYLE_BETWEEN = "yellow"
-"""Of a verdict word that is neither, and of a claim that is not judged."""
+"""The style of any other verdict word, and of a claim that is not judged."""
 
 
 def plain(title: str, *columns: str) -> Table:
-    """Return an empty table without lines, whose first column is words and the others numbers."""
+    """Return an empty table without lines; its first column holds words, the others numbers."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="")
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left")
@@ -32,7 +32,7 @@ def plain(title: str, *columns: str) -> Table:
 
 
 def ruled(title: str, columns: Sequence[str], left: int = 1) -> Table:
-    """Return an empty table with a line below its head; `left` of its columns are words."""
+    """Return an empty table with a line below its head; its first `left` columns hold words."""
     table = Table(
         title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
@@ -42,8 +42,8 @@ def ruled(title: str, columns: Sequence[str], left: int = 1) -> Table:
 
 
 def statements(findings: Sequence[Finding], who_says: str) -> Table:
-    """Return a ruled table of the paper's statements and ours, with their verdicts in colour; `who_says` is
-    such as "our runs say".
+    """Return a ruled table of the paper's statements and our numbers, with the verdicts in colour. `who_says`
+    is the subject and verb in the title, such as "our runs say".
     """
     table = ruled(f"The paper's statements, and what {who_says} of each", ["", "paper", "ours", ""])
     for finding in findings:
@@ -54,7 +54,7 @@ def statements(findings: Sequence[Finding], who_says: str) -> Table:
 
 
 def plain_claims(findings: Sequence[Finding]) -> Table:
-    """Return a plain table of what the paper says beside ours."""
+    """Return a plain table of the paper's claims beside our numbers."""
     table = plain("The paper's claims", "", "paper", "ours", "")
     for finding in findings:
         table.add_row(finding.text, finding.paper, finding.ours, finding.verdict)
@@ -62,6 +62,6 @@ def plain_claims(findings: Sequence[Finding]) -> Table:
 
 
 def show_trust(trust: Trust, console: Console) -> None:
-    """Print how many runs are trustworthy, and the reasons why others are not."""
+    """Print how many runs are trustworthy, and how often each reason made another not so."""
     reasons = ", ".join(f"{name} {count}" for name, count in trust.reasons.items())
     console.print(f"{trust.trustworthy} of {trust.of} runs trustworthy{f' ({reasons})' if reasons else ''}")

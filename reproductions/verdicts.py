@@ -1,7 +1,7 @@
-"""The words in which a number of the paper's and one of ours are compared, and when each holds. Pure.
+"""The words that compare a number of ours with the paper's, and the conditions for each. Pure.
 
-A tie is no agreement: where the paper has one scheme ahead and ours are level, the claim is neither shown nor
-refuted.
+A tie is no agreement: where the paper has one scheme ahead and ours are level, our runs neither support nor
+refute the claim.
 """
 
 from __future__ import annotations
@@ -14,25 +14,27 @@ from dataclasses import dataclass
 AGREES, SIZE, PARTLY, TIE, DIFFERS = "agrees", "same sign, other size", "in part", "tie", "differs"
 WORDS = (AGREES, SIZE, PARTLY, TIE, DIFFERS)
 BAND = 0.20
-"""Of the paper's number: a gain that is off by no more agrees with it."""
+"""Share of the paper's number: a gain that deviates by no more agrees."""
 LEVEL = 0.005
-"""Of two means: what is less apart is level, whatever the seeds say."""
+"""Share of the larger mean: two schemes that differ by no more are level, whatever the seeds say."""
 ERRORS = 2.0
-"""Standard errors of the mean difference over the seeds: what is less apart is level."""
+"""Two schemes are level if they differ by at most this many standard errors of the mean difference over
+seeds.
+"""
 WEAK = 0.20
-"""Of the paper's gain: what gains less shows none of it, whatever its sign."""
+"""Share of the paper's gain: a smaller gain does not support the claim, even if it has the right sign."""
 FLAT = 0.05
-"""What changes by no more over a sweep neither falls nor grows."""
+"""Share: a metric that changes by no more over a sweep neither falls nor grows."""
 
 
 def near(ours: float, paper: float) -> bool:
-    """Return whether a number is within BAND of the paper's, as a share of it."""
+    """Return whether a number differs from the paper's by at most BAND of the paper's."""
     return abs(ours - paper) <= BAND * abs(paper) + 1e-12
 
 
 def of_gain(ours: float, paper: float, error: float = 0.0) -> str:
-    """Return the word for a gain (a share, above 0 where the paper has one); `error` is its standard error, 0
-    if there is one run.
+    """Return the verdict word for a gain (a share, above 0 where the paper has one). `error` is its standard
+    error, 0 if there is one run.
     """
     if abs(ours) <= max(LEVEL, ERRORS * error):
         return TIE
@@ -42,8 +44,8 @@ def of_gain(ours: float, paper: float, error: float = 0.0) -> str:
 
 
 def of_ratio(ours: float, paper: float) -> str:
-    """Return the word for a ratio that the paper has above 1: near it, or a gain that is at least WEAK of the
-    paper's.
+    """Return the verdict word for a ratio that the paper has above 1: AGREES within BAND, TIE within LEVEL of
+    1, SIZE for a gain that is at least WEAK of the paper's.
     """
     if near(ours, paper):
         return AGREES
@@ -53,14 +55,18 @@ def of_ratio(ours: float, paper: float) -> str:
 
 
 def of_size(ours: float, paper: float) -> str:
-    """Return the word for a number of a size that the paper has: near it, or within a factor of two."""
+    """Return the verdict word for an absolute number: AGREES within BAND of the paper's, SIZE within a factor
+    of two.
+    """
     if near(ours, paper):
         return AGREES
     return SIZE if paper / 2 <= ours <= 2 * paper else DIFFERS
 
 
 def level(these: Sequence[float], those: Sequence[float]) -> bool:
-    """Return whether two schemes are level: runs of the same seeds, pair by pair."""
+    """Return whether two schemes are level; `these` and `those` are runs of the same seeds, compared in
+    pairs.
+    """
     apart = [this - other for this, other in zip(these, those, strict=True)]
     mean = statistics.fmean(apart)
     if abs(mean) <= LEVEL * max(abs(statistics.fmean(these)), abs(statistics.fmean(those))):
@@ -69,15 +75,13 @@ def level(these: Sequence[float], those: Sequence[float]) -> bool:
 
 
 def standard_error(values: Sequence[float]) -> float:
-    """Return the standard error of the mean; 0 for one value, of which nothing is known."""
+    """Return the standard error of the mean; 0 for a single value, which has no spread."""
     return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The count of swept values at which a claim that one scheme is ahead of others holds, at how many they
-    are level, and how many there are.
-    """
+    """How many of `of` swept values have one scheme ahead of others, and how many have it level with them."""
 
     ahead: int
     level: int
@@ -89,8 +93,8 @@ class Tally:
 
     @property
     def verdict(self) -> str:
-        """AGREES where it holds at every value, TIE where they are level at every one; PARTLY where it holds
-        at some and is nowhere refuted, or at most.
+        """AGREES where the scheme is ahead at every value; TIE where it is level at every one; PARTLY where
+        it is ahead at some and behind at none, or ahead at most; else DIFFERS.
         """
         if self.ahead == self.of:
             return AGREES

@@ -1,5 +1,5 @@
-"""Runs of programs in namespaces of their own, side by side: nothing but processor time ties one to
-another.
+"""Run several programs at the same time, each in namespaces of its own; they share nothing but
+processor time.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ Name, Found = TypeVar("Name"), TypeVar("Found")
 
 
 def at_once(runs: Mapping[Name, Callable[[], Found]], together: int | None = None) -> dict[Name, Found]:
-    """Run all at once, as many `together` as there are processors unless a number is given, and return their
-    results by name. Returns, or fails, when all have ended.
+    """Run all functions, `together` at a time (None: as many as there are processors), and return their
+    results by name. Waits until all have ended, then raises the first error.
     """
     with ThreadPoolExecutor(together or os.cpu_count()) as pool:
         waiting = {name: pool.submit(run) for name, run in runs.items()}

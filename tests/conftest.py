@@ -1,10 +1,9 @@
-"""The features that a test may ask for: `@pytest.mark.needs("xdp", ...)`, or the fixture `require` in the
+"""The features that a test may require: `@pytest.mark.needs("xdp", ...)`, or the fixture `require` in the
 middle of a test.
 
-A feature is tried (testbed/host_checks), once a run; a test that cannot do without one that is lacking is
-skipped, and the reason says what is lacking in words. What else a test may find lacking has a name in
-CONDITIONS. TESTBED_REQUIRE=all, a list like TESTBED_REQUIRE=xdp,ovs, or all but a few,
-TESTBED_REQUIRE=all,-bmv2, turns such skips into failures.
+A feature is probed by trying it (testbed/host_checks), once in a run. A test whose feature is missing is
+skipped, with a reason in words. Other things that a test may lack have names in CONDITIONS. TESTBED_REQUIRE
+turns such skips into failures: all of them (all), some (xdp,ovs), or all but some (all,-bmv2).
 """
 
 from __future__ import annotations
@@ -22,16 +21,17 @@ from testbed.host_checks import trials
 from testbed.host_checks.features import BY_NAME, ProbeResult
 from tests import costs, gate, lanes
 
-# no limit on the time of an example: a busy machine is no failure
-# new examples each time, where hypothesis finds the variable CI, too
+# no time limit for an example: a busy machine is no failure
+# new examples each time, even where the environment has CI, for which hypothesis would repeat them
 settings.register_profile("testbed", deadline=None, derandomize=False)
-settings.register_profile("gate", deadline=None, derandomize=True)  # the same tree, the same verdict
+# the same examples, so that the same tree has the same verdict
+settings.register_profile("gate", deadline=None, derandomize=True)
 settings.register_profile("quick", deadline=None, derandomize=False, max_examples=10)  # tests/quick.py
 settings.load_profile("testbed")
 
-os.environ["OPTINC_RUNS"] = "off"  # what a test runs is no record of whoever tests
+os.environ["OPTINC_RUNS"] = "off"  # a test's runs do not belong among the user's records
 
-# What some tests need and no probe of a feature tells: a name for TESTBED_REQUIRE, and what it is.
+# needs of tests that no feature probe covers: name for TESTBED_REQUIRE -> description
 CONDITIONS = {
     "chromium": "a browser without a window, of Debian's package of that name",
     "history": "the commits that documents name, which a shallow clone lacks",
@@ -55,11 +55,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuses a TESTBED_REQUIRE that names nothing, and compiled libraries of other sources than those that
-    lie here, which would fail hundreds of tests; hears Ctrl-C as usual.
+    """Refuse an unknown name in TESTBED_REQUIRE, and compiled libraries that are older than their sources,
+    which would fail hundreds of tests; restore the handlers of SIGINT and SIGQUIT.
 
-    A shell starts background jobs with SIGINT and SIGQUIT ignored, which every process that a test starts
-    would inherit.
+    A shell starts background jobs with SIGINT and SIGQUIT ignored, and every process that a test starts would
+    inherit that.
     """
     for name in _parts(os.environ.get(VARIABLE, "")):
         if (feature := name.removeprefix("-")) != "all" and feature not in BY_NAME | CONDITIONS:
@@ -93,8 +93,8 @@ def insisted_on(name: str, setting: str) -> bool:
 
 
 def lacking(name: str, reason: str) -> NoReturn:
-    """Skips the test for want of `name`, a feature or one of CONDITIONS, or fails it where TESTBED_REQUIRE
-    insists on that.
+    """Skip the test because `name`, a feature or one of CONDITIONS, is missing; fail it where TESTBED_REQUIRE
+    requires that.
     """
     assert name in BY_NAME or name in CONDITIONS, name
     if insisted_on(name, os.environ.get(VARIABLE, "")):
@@ -111,10 +111,10 @@ def _finding(name: str) -> ProbeResult:
 
 
 def require_features(*names: str) -> None:
-    """Skips the test where a feature is lacking, or fails it where TESTBED_REQUIRE insists on that feature.
+    """Skip the test where a feature is missing, or fail it where TESTBED_REQUIRE requires the feature.
 
-    Whatever TESTBED_REQUIRE says it fails where a probe is broken: a fault of the project's own is no lack of
-    the host's.
+    A broken probe always fails the test, whatever TESTBED_REQUIRE says: it is a fault of the project, not of
+    the host.
     """
     for name in names:
         finding = _finding(name)
@@ -130,7 +130,7 @@ def require_features(*names: str) -> None:
 
 
 def _broken(name: str) -> ProbeResult | None:
-    """The broken probe on which `name` depends, if there is one."""
+    """Return the broken probe that `name` depends on, or None."""
     if _findings[name].broken:
         return _findings[name]
     return next((broken for need in BY_NAME[name].needs if (broken := _broken(need))), None)
@@ -138,7 +138,7 @@ def _broken(name: str) -> ProbeResult | None:
 
 @pytest.fixture
 def require() -> Require:
-    """`require("xdp", "ovs")` goes on only where this host has those features."""
+    """Return a function that skips or fails the test unless this host has the named features."""
     return require_features
 
 

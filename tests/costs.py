@@ -1,8 +1,8 @@
-"""A plugin of pytest, `-p tests.costs`, for tests that cost much processor time.
+"""A pytest plugin, `-p tests.costs`, for tests that cost much CPU time.
 
-`--costs FILE` writes the seconds, by test, of those that took COSTLY_S or more, their fixtures and child
-processes included; `--but FILE` leaves out the tests of such a file. Checks of text, marked so, are none:
-they cost seconds each, and are wanted wherever tests are run. `ByFile` is the gate's: its time by file.
+`--costs FILE` writes the CPU seconds of each test that took COSTLY_S or more, including its fixtures and
+child processes; `--but FILE` deselects the tests in such a file. Tests marked `text` are never written: they
+cost seconds each, and are wanted in every run. `ByFile` prints the gate's time by file.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from pathlib import Path
 import pytest
 
 COSTLY_S = 0.5
-FILES = 15  # that the gate's table names
+FILES = 15  # rows of the gate's table
 
 
 def read(file: Path) -> dict[str, float]:
-    """Return the tests of a file that this plugin wrote, each with its seconds."""
+    """Return the tests of a file that this plugin wrote, with their CPU seconds."""
     seconds: dict[str, float] = json.loads(file.read_text())
     return seconds
 
 
 class Costs:
-    """The tests of a session, each with its seconds."""
+    """A plugin that records the CPU seconds of a session's tests."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -48,7 +48,9 @@ class Costs:
 
 @dataclass(slots=True)
 class FileCost:
-    """The tests of a file, and the seconds of a lane and of processors that they and their fixtures took."""
+    """The number of tests of a file, and the wall seconds of a lane and CPU seconds that they and their
+    fixtures took.
+    """
 
     items: int = 0
     wall_s: float = 0.0
@@ -56,9 +58,8 @@ class FileCost:
 
 
 class ByFile:
-    """A plugin of pytest: prints the dearest files. Each lane measures; the process that prints adds up.
-
-    A testbed's processes that ended as no child of pytest's are not in the processor time.
+    """A pytest plugin that prints the files that take longest. Each lane measures; the process that prints
+    adds up. CPU time excludes a testbed's processes that ended without being pytest's children.
     """
 
     def __init__(self) -> None:
@@ -79,7 +80,7 @@ class ByFile:
         cost = self._files.setdefault(report.nodeid.split("::")[0], FileCost())
         cost.items += report.when == "setup"
         cost.wall_s += report.duration
-        cost.cpu_s += getattr(report, "cpu_s", 0.0)  # none of a lane that died under its test
+        cost.cpu_s += getattr(report, "cpu_s", 0.0)  # missing if the lane died during the test
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("dearest files: tests, wall s, CPU s", "-")
@@ -87,7 +88,7 @@ class ByFile:
             terminalreporter.line(line)
 
     def lines(self) -> list[str]:
-        """Return a line for each of the dearest files, dearest first, and one for all files."""
+        """Return a line for each of the files that take longest, longest first, and one for all files."""
         dearest = sorted(self._files.items(), key=lambda each: each[1].wall_s, reverse=True)[:FILES]
         costs = self._files.values()
         whole = FileCost(
@@ -102,7 +103,7 @@ class ByFile:
 
 
 def spent_s() -> float:
-    """Return the processor time of this process and of its children that have ended."""
+    """Return the CPU time of this process and of its children that have ended."""
     return sum(os.times()[:4])
 
 

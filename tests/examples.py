@@ -1,4 +1,4 @@
-"""The number of examples of a property test that does not have hypothesis' own."""
+"""The number of examples of a property test that asks for another number than hypothesis' default."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ OWN = settings.get_profile("default").max_examples
 
 
 def examples(count: int) -> int:
-    """Return the part of `count` that the profile in use has of hypothesis' own number, at least one: all,
-    but in the quick check (tests/quick.py).
+    """Scale `count` by the active profile's share of hypothesis' default number, to at least one. All
+    profiles but the quick check's (tests/quick.py) leave it unchanged.
     """
     return max(1, count * settings().max_examples // OWN)

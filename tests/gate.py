@@ -1,9 +1,9 @@
-"""The gate: every test, with a limit on the time of all of them, and no skip that is not on the list of
-tests/skips.py.
+"""The gate: run every test, limit the time of all of them, and fail on a skip that tests/skips.py does not
+list.
 
-`python -m tests.gate` runs pytest in a session of its own, its tests in lanes (tests/lanes.py), and ends
-what it leaves behind; `Skips` and `UnderWay` are the plugins that pytest's option --gate loads
-(tests/conftest.py). The last line of the gate is pytest's own.
+`python -m tests.gate` runs pytest in a session of its own, its tests in lanes (tests/lanes.py), and kills the
+processes that it leaves behind. `Skips` and `UnderWay` are the plugins that pytest's option --gate loads
+(tests/conftest.py). The gate's last line is pytest's own.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from tests.skips import ALLOWED, Allowed
 
 LIMIT_VARIABLE, LANES_VARIABLE = "TESTBED_GATE_LIMIT_S", "TESTBED_GATE_LANES"
 LIMIT_S = 3600.0  # a machine whose hypervisor took a fifth of its time had done 98 % in 3000 s
-LANES = 4  # three of testbeds, which wait most of their time, and one that fills what they leave
-IN_ORDER_S = 60.0  # for pytest to end in order when its time is over, which prints what was under way
+LANES = 4  # three with testbeds, which mostly wait, and one that uses the remaining CPU time
+IN_ORDER_S = 60.0  # for pytest to end in order after its time is over, and print which tests were under way
 KILL_S = 20.0
 FOLDERS = ("tests/unit", "tests/privileged")
-# of the environment: by pytest's own somebody's pytest runs less than all, and by Python's each of some
-# thousand processes compiles its modules again
+# variables to remove from the environment: pytest's could deselect tests, and Python's makes each of some
+# thousand processes compile its modules again
 LEFT_OUT = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONDONTWRITEBYTECODE")
 PR_SET_CHILD_SUBREAPER = 36
 
 
 def allowed_by(test: str, reason: str, rules: Sequence[Allowed] = ALLOWED) -> Allowed | None:
-    """The rule that allows a skip: of the test or file `test`, which says `reason`."""
+    """Return the rule that allows a skip of the test or file `test` with this reason, or None."""
     return next(
         (rule for rule in rules if re.fullmatch(rule.tests, test) and re.search(rule.reason, reason)), None
     )
 
 
 class Skips:
-    """A pytest plugin: makes a skip that no rule allows a failure, and prints the others at the end, by
-    rule. What a lane lets pass is judged again where those of all lanes are counted.
+    """A pytest plugin that turns a skip that no rule allows into a failure, and prints the others at the end,
+    by rule. Skips that a lane allowed are judged again in the process that counts those of all lanes.
     """
 
     def __init__(self, rules: Sequence[Allowed] = ALLOWED) -> None:
         self._rules = rules
         self._skipped: Counter[tuple[Allowed, str]] = Counter()
 
-    @pytest.hookimpl(wrapper=True)  # before anybody counts it
+    @pytest.hookimpl(wrapper=True)  # before any other plugin counts the report
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, object, object]:
         self._judge(report)
         return (yield)
@@ -71,7 +71,9 @@ class Skips:
         return report
 
     def _judge(self, report: pytest.TestReport | pytest.CollectReport) -> None:
-        """An expected failure (`xfail`) counts as a skip: it, too, is a test that nobody passes."""
+        """Turn a report that no rule allows into a failure. An expected failure (`xfail`) counts as a skip,
+        since no test passes there either.
+        """
         if not report.skipped:
             return
         reason = str(getattr(report, "wasxfail", "") or _reason(report.longrepr))
@@ -92,7 +94,7 @@ class Skips:
 
     @pytest.hookimpl(
         wrapper=True, tryfirst=True
-    )  # what follows the yield is printed after all of pytest's own but its last line
+    )  # code after the yield prints after all of pytest's own output but its last line
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter
     ) -> Generator[None, None, None]:
@@ -102,7 +104,7 @@ class Skips:
             terminalreporter.line(line)
 
     def lines(self) -> list[str]:
-        """Return, for each rule, the number of tests that it let skip, its why, and their reasons."""
+        """Return, for each rule, how many tests it let skip, its explanation, and their reasons."""
         lines = []
         for rule in self._rules:
             reasons = {reason: count for (of, reason), count in self._skipped.items() if of is rule}
@@ -113,7 +115,7 @@ class Skips:
 
 
 class UnderWay:
-    """A pytest plugin: says which tests of all lanes had begun when pytest is interrupted."""
+    """A pytest plugin that prints which tests of all lanes were running when pytest is interrupted."""
 
     def __init__(self) -> None:
         self._tests: set[str] = set()
@@ -138,18 +140,18 @@ def _reason(longrepr: Any) -> str:
 
 
 class Run:
-    """pytest, from outside: its end in time, and the end of all that it started."""
+    """Runs pytest as a child, ends it in time, and kills everything that it started."""
 
     def __init__(self, argv: Sequence[str], limit_s: float, in_order_s: float = IN_ORDER_S) -> None:
         self._argv, self._limit_s, self._in_order_s = list(argv), limit_s, in_order_s
         self._is_over = False
 
     def run(self) -> int:
-        """pytest's exit code, or 1 when it did not end in time or in order."""
+        """Run pytest. Return its exit code, or 1 if it did not end in time or in order."""
         ctypes.CDLL(None).prctl(
             PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0
-        )  # orphans of the tests become this process's children
-        # a session of its own: a terminal's Ctrl-C is for this process, which passes it on
+        )  # orphaned processes of the tests become this process's children
+        # a session of its own: only this process receives a terminal's Ctrl-C, and passes it on
         env = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
         self._pytest = subprocess.Popen(self._argv, env=env, start_new_session=True)
         before = {number: signal.signal(number, self._pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -185,8 +187,8 @@ class Run:
             self._pytest.kill()
 
     def _kill_rest(self) -> None:
-        """Ends by SIGKILL whatever the tests started and did not end: testbeds' main processes, with which
-        goes the rest.
+        """Kill (SIGKILL) the processes that the tests started and did not end: testbeds' main processes,
+        whose end ends the rest.
         """
         deadline = time.monotonic() + KILL_S
         while left := [pid for pid in _children() if pid != self._pytest.pid and alive(pid)]:
@@ -199,7 +201,7 @@ class Run:
 
 
 def _children(tasks: Path = Path("/proc/self/task")) -> list[int]:
-    """Return the children of this process, by all of its threads that have not ended meanwhile."""
+    """Return the children of this process, over all of its threads that have not ended meanwhile."""
     children = []
     for task in tasks.iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -208,7 +210,7 @@ def _children(tasks: Path = Path("/proc/self/task")) -> list[int]:
 
 
 def say(line: str) -> None:
-    """Print a line to standard error, where the tests' own lines are not."""
+    """Print a line to standard error, apart from the tests' own lines."""
     print(f"gate: {line}", file=sys.stderr, flush=True)
 
 
@@ -219,11 +221,11 @@ def main(arguments: Sequence[str]) -> int:
     except ValueError as error:
         say(str(error))
         return 2
-    # jobs of ordinary users pass through it; another pytest's start would shut one of pytest's own to them
+    # jobs of ordinary users must be able to enter it; another pytest's start would close pytest's own folder
     folder = Path(tempfile.mkdtemp(prefix="gate-"))
     folder.chmod(0o755)
     argv = [sys.executable, "-m", "pytest", "--gate", *lanes.options(count), f"--basetemp={folder}/tests"]
-    argv += ["--durations=30", "--durations-min=10"]  # where the time went
+    argv += ["--durations=30", "--durations-min=10"]  # the slowest tests
     code = Run([*argv, *(arguments or FOLDERS)], limit_s).run()
     if code == 0:
         shutil.rmtree(folder)
@@ -233,7 +235,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def number_of(variable: str, default: float, accepted: str, is_whole: bool = False) -> float:
-    """Return the positive number that the environment sets. ValueError says what is accepted."""
+    """Return the positive number set in the environment. ValueError says which values are accepted."""
     setting = os.environ.get(variable) or str(default)
     try:
         number = float(setting)

@@ -1,9 +1,10 @@
-"""The form of docs/how-to/: files that a reader writes, commands, and the lines that these print.
+"""The format of docs/how-to/: files that a reader writes, commands, and the lines that these print.
 
-- A line "Write `NAME`:" and then a fenced block is a file.
-- A fenced block marked `console` has commands, each behind `$ `, and below each all that it prints: `...`
-  within a line stands for any text, a line `...` for any number of lines, blanks for any number of them. A
-  command that ends in ` &` goes on in the background until the page ends; its lines come at its beginning.
+- A line "Write `NAME`:" followed by a fenced block is a file.
+- A fenced block marked `console` has commands, each after `$ `, and below each command its whole output:
+  `...` within a line stands for any text, a line `...` for any number of lines, blanks for any number of
+  blanks. A command that ends in ` &` runs in the background until the page ends; its lines are the beginning
+  of its output.
 - No other block is tested: `sh` has commands for other machines.
 """
 
@@ -30,19 +31,19 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command that the reader types, and the lines that it is to print."""
+    """A command that the reader types, and the lines that it must print."""
 
     words: str
     lines: tuple[str, ...]
 
     @property
     def is_background(self) -> bool:
-        """Return whether the reader goes on while it runs."""
+        """Return whether the reader continues while it runs."""
         return self.words.endswith(" &")
 
 
 def steps(page: str) -> Iterator[Written | Command]:
-    """Yield what a page's reader does, in order. Raises ValueError for a console block that begins with no
+    """Yield the steps of a page's reader, in order. ValueError for a console block that does not begin with a
     command.
     """
     for block in _BLOCK.finditer(page):

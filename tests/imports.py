@@ -1,11 +1,11 @@
-"""Import statements, as the source has them: nothing is imported."""
+"""Find import statements in source text, without importing anything."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-# What statements, and so imports, stand in: what an expression is made of need not be looked through.
+# nodes that can contain statements, and so imports; expressions need not be searched
 HOLDERS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 Statement = ast.Import | ast.ImportFrom

@@ -1,14 +1,14 @@
-"""The gate's lanes: pytest-xdist's workers, each in namespaces of its own, and what keeps them apart.
+"""The gate's lanes: pytest-xdist's workers, each in namespaces of its own, and their separation.
 
-Most of a test of a testbed waits, so that more lanes than processors fill these. A lane has its own network
-and mount namespaces, runtime folders and pinned BPF objects: tests see there what they made themselves, and
-neither what other lanes make nor what other programs on the machine do. Tests on the real kernel that run
-without lanes enter such namespaces as well (`enter`).
+Tests with testbeds mostly wait, so there are more lanes than processors. A lane has its own network and mount
+namespaces, runtime folders and pinned BPF objects: its tests see only what they made themselves, not what
+other lanes or other programs on the machine make. Tests on the real kernel that run without lanes enter such
+namespaces too (`enter`).
 
-A test marked `alone`, which measures, has the machine to itself. Those come first, one after the other in the
-first lane. Then files stay whole, for their tests share testbeds: the lanes take testbeds, and the last one
-takes files from the other end, which need no root and are mostly computing, so that they fill what the
-testbeds leave of the processors, at a lower priority than these.
+A test marked `alone`, which measures, has the machine to itself. Such tests run first, one after the other,
+in the first lane. After them, work is dealt in whole files, since a file's tests share testbeds. Most lanes
+take testbeds; the last lane takes files from the other end, whose tests need no root and mostly compute. It
+runs at a lower priority and uses the CPU time that the testbeds leave.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ from tests.limits import CALL_S
 RUNTIME, PINS = Path("/run/optinc"), Path("/sys/fs/bpf")
 MARK = "alone"
 FIRST = "gw0"  # the lane of the tests that are alone
-LOWER = 5  # of the priority of tests without root, by which their processes are nicer
+LOWER = 5  # added to the niceness of tests without root
 CLONE_NEWNS = 0x00020000
 
 
 def options(lanes: int) -> list[str]:
-    """Return pytest's options for tests in so many lanes; files stay whole, for they share testbeds.
+    """Return pytest's options for running tests in `lanes` lanes; files stay whole, since their tests share
+    testbeds.
 
-    A worker that dies ends the run: what it left may be in the way of one in its place.
+    A worker that dies ends the run, because its remains may disturb a replacement.
     """
     if lanes == 1:
         return []
@@ -53,8 +54,8 @@ def options(lanes: int) -> list[str]:
 
 
 def enter() -> None:
-    """Move the calling thread, and those that it starts from now on, to network and mount namespaces of its
-    own, as `options` has each lane start.
+    """Move the calling thread, and threads that it starts from now on, to network and mount namespaces of
+    their own, as `options` does for each lane.
     """
     call_libc("unshare", CLONE_NEWNS | CLONE_NEWNET)
     _run("mount", "--make-rprivate", "/")
@@ -62,7 +63,7 @@ def enter() -> None:
 
 
 def make_ready() -> None:
-    """Cover what the namespaces before this process's show of testbeds and of pinned BPF objects."""
+    """Hide the testbeds and pinned BPF objects of the outer namespaces."""
     RUNTIME.mkdir(exist_ok=True)
     _run("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", str(RUNTIME))
     if PINS.is_dir():
@@ -75,14 +76,14 @@ def _run(*argv: str) -> None:
 
 
 class Room:
-    """A lock of a file that lets in any number of tests, or one alone."""
+    """A file lock that admits any number of tests, or one alone."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "room.lock"
 
     @contextmanager
     def entered(self, alone: bool) -> Iterator[None]:
-        """Run the body beside others that are not alone, or beside nobody."""
+        """Run the body beside others that are not alone, or beside none."""
         with _locked(self._file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
             yield
 
@@ -94,13 +95,14 @@ def _locked(path: Path, kind: int) -> Iterator[None]:
         fcntl.flock(file, kind)
         yield
     finally:
-        fcntl.flock(file, fcntl.LOCK_UN)  # also of a descriptor that a fork of this process still holds
+        # unlock explicitly: a fork of this process may still have the descriptor
+        fcntl.flock(file, fcntl.LOCK_UN)
         os.close(file)
 
 
 class Deal(LoadFileScheduling):
-    """The order in which lanes get work: the tests that are alone are one piece, which the first lane gets;
-    others are a piece a file. The last lane takes the last piece, all others the next.
+    """The order in which lanes get work: the tests marked alone are one piece, for the first lane; the others
+    are one piece for each file. The last lane takes pieces from the end, all others from the start.
     """
 
     def __init__(self, config: pytest.Config, log: Producer, folder: Path) -> None:
@@ -109,10 +111,10 @@ class Deal(LoadFileScheduling):
         self._alone = frozenset[str]()
 
     def schedule(self) -> None:
-        """Deal the first work, or more of it."""
+        """Assign the first pieces of work, or more of them."""
         if self.collection is None:
             self._alone = frozenset(json.loads(_alone_file(self._folder).read_text()))
-            lanes = sorted(self.nodes, key=lambda lane: str(lane.gateway.id))  # they came in any order
+            lanes = sorted(self.nodes, key=lambda lane: str(lane.gateway.id))  # workers connect in any order
             self.assigned_work = {lane: self.assigned_work[lane] for lane in lanes}
             self._last = lanes[-1]
         super().schedule()
@@ -127,16 +129,16 @@ class Deal(LoadFileScheduling):
 
 
 class Dealer:
-    """A plugin of the process that deals work to lanes."""
+    """A plugin of the process that assigns work to lanes."""
 
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Producer) -> Deal:
-        return Deal(config, log, config._tmp_path_factory.getbasetemp())  # lanes have theirs in it
+        return Deal(config, log, config._tmp_path_factory.getbasetemp())  # lanes have their folders in it
 
 
 class Lane:
-    """A plugin of a worker: its namespaces made ready, its tests in order, each of them let in.
+    """A plugin of a worker: it makes the namespaces ready, orders the tests, and admits each to the room.
 
-    `folder` is all lanes' own.
+    `folder` is shared by all lanes.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -149,7 +151,7 @@ class Lane:
 
     @classmethod
     def of(cls, config: pytest.Config) -> Lane:
-        """Return that of a worker of pytest-xdist."""
+        """Return the lane of a pytest-xdist worker."""
         return cls(Path(config.option.basetemp).parent, config.workerinput["workerid"])
 
     def pytest_sessionstart(self) -> None:
@@ -159,9 +161,9 @@ class Lane:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         items[:] = in_order(items)
 
-    @pytest.hookimpl(tryfirst=True)  # before the dealer is told that the collection is over
+    @pytest.hookimpl(tryfirst=True)  # before the dealer learns that the collection is over
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Say which tests are alone, and have the room before anybody has work."""
+        """Write which tests are alone, and enter the room before any lane has work."""
         if self._name != FIRST:
             return
         alone = [item.nodeid for item in session.items if is_alone(item)]
@@ -169,7 +171,7 @@ class Lane:
         if alone:
             self._enter()
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)  # around the test's time limit: to wait is not the test's
+    @pytest.hookimpl(wrapper=True, tryfirst=True)  # outside of the test's time limit: waiting does not count
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         needs_root = item.get_closest_marker("privileged") is not None
         os.setpriority(os.PRIO_PROCESS, 0, self._priority + (0 if needs_root else LOWER))
@@ -198,12 +200,12 @@ def _alone_file(folder: Path) -> Path:
 
 
 def is_alone(item: pytest.Item) -> bool:
-    """Say whether a test has the machine to itself."""
+    """Return whether a test has the machine to itself."""
     return item.get_closest_marker(MARK) is not None
 
 
 def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Return the tests in order: those that are alone, other privileged ones, the rest."""
+    """Return the tests in order: those marked alone, other privileged tests, the rest."""
 
     def rank(item: pytest.Item) -> int:
         return 0 if is_alone(item) else 1 if item.get_closest_marker("privileged") else 2

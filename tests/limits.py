@@ -1,5 +1,6 @@
-"""The limits on what tests wait for. pytest has one for each test (pyproject.toml); these are on each process
-and thread that a test waits for, so that it fails with its own words, and what holds it is let go.
+"""Time limits of what tests wait for. pytest has a limit for each test (pyproject.toml); these are for each
+process and thread that a test waits for, so that the test fails with its own message and releases what it
+holds.
 """
 
 from __future__ import annotations
@@ -8,5 +9,7 @@ import os
 
 SLOWER_VARIABLE = "TESTBED_SLOWER"
 SLOWER = float(os.environ.get(SLOWER_VARIABLE, "1"))
-"""How many times slower the machine is than a real one, such as an emulated one: limits are longer by it."""
-CALL_S = 120.0 * SLOWER  # for what takes moments on a quiet machine
+"""How many times slower than a real machine this one is (an emulated one, for example); limits are multiplied
+by it.
+"""
+CALL_S = 120.0 * SLOWER  # for calls that take moments on a quiet machine

@@ -1,5 +1,5 @@
 """A machine in memory: the second implementation of testbed/machine/interface.py, for tests. Its hosts'
-processes are ordinary ones of whoever runs the tests; its links carry nothing.
+processes are ordinary processes of the user that runs the tests; its links carry nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Counted:
 
 @dataclass(slots=True)
 class MemoryLinks:
-    """Links, by the rates that they are made with, and in the hands of a user."""
+    """Links with the rates that they are made with, and with the settings that a user changes."""
 
     made: Mapping[str, float | None]
     rates: dict[str, float] = field(default_factory=dict)
@@ -153,7 +153,7 @@ class MemoryFaults:
 
 
 class MemoryHosts:
-    """Hosts, each of which is this process's own surroundings."""
+    """Hosts; each has this process's own environment."""
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = names
@@ -176,10 +176,10 @@ class MemoryHosts:
         return self.popen_in(host, script, enclosure, **options)
 
     def end_forks(self) -> None:
-        """Do nothing: there are none."""
+        """Do nothing: there are no forks."""
 
     def set_users(self, users: Mapping[str, int]) -> None:
-        """Do nothing: nothing passes between hosts."""
+        """Do nothing: no traffic passes between hosts."""
 
     def kept_apart(self) -> None:
         return None
@@ -193,7 +193,7 @@ class MemoryHosts:
 
 
 class MemoryPrograms:
-    """Devices at which the testbed's own programs are."""
+    """The testbed's own programs, always attached at every device."""
 
     def __init__(self) -> None:
         self.needed: list[str] = []
@@ -208,11 +208,11 @@ class MemoryPrograms:
         return DeviceProgram("host_port", "host_port", True, True)
 
     def attach_at(self, host: Host) -> None:
-        """Do nothing: it is there."""
+        """Do nothing: the program is attached."""
 
 
 class MemorySwitches:
-    """Switches that sum nothing, and that end when a test says so."""
+    """Switches that sum nothing, and that end when a test sets `ended`."""
 
     def __init__(self, dpids: Collection[Dpid], slots: int) -> None:
         self.by_dpid: Mapping[Dpid, Any] = {dpid: SimpleNamespace(slots=slots) for dpid in dpids}
@@ -226,7 +226,7 @@ class MemorySwitches:
         return dpid in self.ended
 
     def require_alive(self) -> None:
-        """Do nothing: those that ended are started again."""
+        """Do nothing: ended switches are started again."""
 
     def watch(self) -> list[EndedSwitch]:
         self.restarts.update(self.ended)
@@ -236,11 +236,11 @@ class MemorySwitches:
         self.ended = self.ended - {dpid}
 
     def resettle(self, controller: Path) -> None:
-        """Do nothing: they have no routes."""
+        """Do nothing: the switches have no routes."""
 
 
 class MemoryCounters:
-    """Counters that stand still."""
+    """Counters that never change."""
 
     def reading(self) -> MachineReading:
         return MachineReading(np.zeros((1, 4)), np.zeros((1, 2), np.int64), 0.0)
@@ -250,7 +250,7 @@ class MemoryCounters:
 
 
 class MemoryTap(contextlib.nullcontext[None]):
-    """A look at a link on which nothing passes."""
+    """A capture on a link on which nothing passes."""
 
     is_from_tor = False
 
@@ -266,7 +266,9 @@ class MemoryTap(contextlib.nullcontext[None]):
 
 
 class InMemory:
-    """A machine (testbed.machine.interface.Machine). `steps` says in which order it came and went."""
+    """A machine (testbed.machine.interface.Machine). `steps` records the order in which it was made and
+    removed.
+    """
 
     datapath = "memory"
     pins = bridges = Path("/nowhere")

@@ -1,9 +1,9 @@
-"""Every way through a compiled P4 program's ingress pipeline, and which registers a packet reads and writes
-on it.
+"""Every path through a compiled P4 program's ingress pipeline, and the registers that a packet reads and
+writes on it.
 
-A field's value is the set of numbers that it can have, as far as the program itself says it, or unknown; so
-ways that no packet can go (a verdict that was given already is asked for again) are left out. What comes from
-a packet, a table's entry or a register is unknown.
+A field's value is the set of its possible numbers, as far as the program itself determines them, or unknown.
+Paths that no packet can take are omitted, for example where a verdict that was set is tested again. Values
+from a packet, a table entry or a register are unknown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Values = frozenset[int] | None  # None: unknown
 Known = dict[str, frozenset[int]]
 _Accesses = frozenset[tuple[Access, ...]]
 
-_MOST = 8  # values of a field; more of them are as good as unknown
+_MOST = 8  # most values of a field; with more, the field counts as unknown
 _EITHER = frozenset({0, 1})
 _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,
@@ -39,16 +39,16 @@ _COMPARED: dict[str, Callable[[int, int], int]] = {
 
 
 def ways(program: Mapping[str, Any], until: str = "\0") -> frozenset[tuple[Access, ...]]:
-    """Return the ways through a program, as far as a table whose name begins with `until`: the accesses to
-    register arrays in order, each way once.
+    """Return the paths through a program, up to a table whose name begins with `until`: the accesses to
+    register arrays in order, each path once.
     """
     return _Ways(program, until).all()
 
 
 def apart(way: tuple[Access, ...]) -> frozenset[str]:
-    """The arrays that a way touches otherwise than by a read, a write, or a read and then a write with
-    nothing between: a stage of a hardware switch can do no more with an array, and a packet passes a stage
-    once.
+    """Return the arrays that a path accesses otherwise than by a read, a write, or a read immediately
+    followed by a write. A stage of a hardware switch can do no more with an array, and a packet passes a
+    stage once.
     """
     at: dict[str, list[int]] = {}
     for position, (_, array) in enumerate(way):
@@ -86,7 +86,9 @@ class _Ways:
         return self._from(self._first, self._start)
 
     def _from(self, node: str | None, known: Known) -> _Accesses:
-        """Return the ways from a node on, computed once for all the ways to it that know the same."""
+        """Return the paths from a node on. They are computed once for all paths to it with the same
+        known values.
+        """
         if node is None or node.startswith(self._until):
             return frozenset({()})
         at = (node, frozenset(known.items()))
@@ -99,7 +101,7 @@ class _Ways:
         return self._found[at]
 
     def _step(self, node: str, known: Known) -> Iterator[tuple[str | None, Known, tuple[Access, ...]]]:
-        """Yield each node that can follow, with the fields' values then and the arrays read and written."""
+        """Yield each possible next node, with the fields' values then and the arrays read and written."""
         if node in self._conditions:
             condition = self._conditions[node]
             possible = _value(condition["expression"], known)
@@ -123,7 +125,7 @@ class _Ways:
 
 
 def _asked(conditionals: Sequence[Mapping[str, Any]], actions: Sequence[Mapping[str, Any]]) -> set[str]:
-    """Return the fields on which it depends where a packet goes on: what only these know tells ways apart."""
+    """Return the fields that can affect where a packet goes; only these distinguish paths."""
     steps = [step for action in actions for step in action["primitives"]]
     asked = set().union(*(_fields(each["expression"]) for each in conditionals))
     asked |= set().union(*(_fields(step["parameters"][0]) for step in steps if step["op"] == "_jump_if_zero"))
@@ -145,8 +147,8 @@ def _fields(said: Any) -> set[str]:
 
 
 def _parsed(program: Mapping[str, Any]) -> Known:
-    """Return the fields' values after the parser: all are zero (v1model) but those that it sets, in its first
-    state always, in others perhaps.
+    """Return the fields' values after the parser. All are zero (v1model) except those that it sets: always in
+    its first state, possibly in others.
     """
     scalars = next(kind for kind in program["header_types"] if kind["name"] == "scalars_0")
     known: Known = {f"scalars.{name}": frozenset({0}) for name, *_ in scalars["fields"]}
@@ -162,8 +164,8 @@ def _parsed(program: Mapping[str, Any]) -> Known:
 
 
 def _done(action: Mapping[str, Any], known: Known) -> Iterator[tuple[Known, tuple[Access, ...]]]:
-    """Yield the fields' values after an action, and the arrays that it reads and writes, for each way through
-    its jumps.
+    """Yield, for each path through an action's jumps, the fields' values after it and the arrays that it
+    reads and writes.
     """
     steps = action["primitives"]
     left: list[tuple[int, Known, tuple[Access, ...]]] = [(0, known, ())]
@@ -199,7 +201,7 @@ def _changed(operation: str, parameters: Sequence[Any], known: Known) -> tuple[K
 
 
 def _value(said: Any, known: Known) -> Values:
-    """Return the values that an expression can have; truth is 0 or 1."""
+    """Return the possible values of an expression; truth is 0 or 1, and None is unknown."""
     if said is None:
         return None
     kind, value = said["type"], said["value"]

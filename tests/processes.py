@@ -1,4 +1,4 @@
-"""Processes of this machine: whether one still runs, and one started as the fabric would."""
+"""Processes of this machine: test whether one still runs, and start one as the fabric would."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from testbed.emulation.spawner import Started
 ENDED = (
     "Z",
     "X",
-)  # states of one that nobody has waited for yet, and of one whom somebody waits for in this moment
+)  # states of a process that was not waited for yet, and of one that is being waited for now
 
 
 def alive(pid: int) -> bool:
-    """Return whether a process of this number runs."""
+    """Return whether a process with this PID runs."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in ENDED
-    except (FileNotFoundError, ProcessLookupError):  # the second: gone while this looks
+    except (FileNotFoundError, ProcessLookupError):  # the second: it ended during the read
         return False
 
 
 def no_namespace(host: str) -> int:
-    """Return a descriptor that stands for a host's network namespace, in which no process is."""
+    """Return a descriptor in place of a host's network namespace; no process is in one."""
     return _NOTHING
 
 
@@ -34,7 +34,7 @@ ENCLOSURES = Enclosures(None, {}, no_namespace)
 
 
 def spawn(argv: Sequence[str], enclosure: Enclosure | None = None, **options: Any) -> Started:
-    """Start a process as a fabric's `popen_in` does, for this user alone."""
+    """Start a process as a fabric's `popen_in` does, but only ever as this user."""
     for name in ("uid", "gid", "groups"):
         options.pop(name, None)
     own = enclosure or ENCLOSURES.open("test", os.getuid())

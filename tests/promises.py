@@ -1,4 +1,4 @@
-"""The lines that an example promises to print: the quoted texts of its docstring's last paragraph."""
+"""The lines that an example promises to print: the quoted texts in the last paragraph of its docstring."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 
 
 def promised(source: str) -> list[str]:
-    """Return a regular expression for each of a program's promises, in which ... stands for any text, and a
-    blank for any number of them.
+    """Return a regular expression for each of a program's promises; `...` in a promise stands for any text,
+    and a blank for any number of blanks.
     """
     *_, last = (ast.get_docstring(ast.parse(source)) or "").split("\n\n")
     texts = re.findall(r'"([^"]+)"', " ".join(last.split())) if last.startswith("Prints ") else []

@@ -1,14 +1,14 @@
-"""The quick check: types of what changed, and the tests of pure code. `make quick` runs it after ruff.
+"""The quick check: types of the changed files, and the tests of pure code. `make quick` runs it after ruff.
 
-A file of tests/unit is pure by what it imports. Neither it nor a module of tests that it imports has a
-library of WORLD, wherever the import stands; no module that they load has one of HEAVY. Such tests compute:
-they start no process or thread, open no socket, call no C of ours, and load no library that takes seconds.
-In their property tests hypothesis has PROFILE, a tenth of the examples. Tests marked slow are left out, and
-those that took half a second of processor time when `python -m tests.quick --record` ran last: it writes
-COSTLY.
+A file of tests/unit is pure judging by its imports. Neither it nor a module of tests that it imports may
+import a library in WORLD, anywhere in the file; no module that they load may import one in HEAVY. Such tests
+only compute: they start no process or thread, open no socket, call no C of ours, and load no library that
+takes seconds. Their property tests use PROFILE, with a tenth of hypothesis' examples. Omitted are tests
+marked slow, and tests that took half a second of CPU time in the last `python -m tests.quick --record`, which
+writes COSTLY.
 
 `python -m tests.quick --left-out` prints the other files, each with a library and the file that imports it,
-and the tests of COSTLY.
+and the tests in COSTLY.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from tests.sources import ROOT
 UNIT = "tests/unit"
 OURS = ("controller", "examples", "reproductions", "scripts", "testbed", "tests", "workloads")
 MAIN = ("main", "origin/main")
-"""The branches that a change is measured from: the first that there is."""
+"""The branches that a change is compared with; the first that exists is used."""
 PROFILE = "quick"
 COSTLY = ROOT / UNIT / "costly.json"
-LIMIT_S = 900.0  # of either program, on a machine that is anything but quick
+LIMIT_S = 900.0  # for each of the two programs, even on a slow machine
 HEAVY = frozenset(
     re.findall(
         r"\w+",
@@ -63,7 +63,9 @@ def unit_tests(root: Path = ROOT) -> list[Path]:
 
 
 def impurity(test: Path, root: Path = ROOT) -> tuple[str, Path] | None:
-    """Return a library for which a file of tests is not pure, and the file that imports it; None: it is."""
+    """Return a library because of which a test file is not pure, and the file that imports it; None if
+    it is pure.
+    """
     pending, seen = [test], {test}
     while pending:
         file = pending.pop()
@@ -77,7 +79,7 @@ def impurity(test: Path, root: Path = ROOT) -> tuple[str, Path] | None:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The libraries for which one file is not pure, and the files of ours that its imports run."""
+    """The libraries because of which one file is not pure, and the project's files that its imports run."""
 
     libraries: tuple[str, ...]
     files: frozenset[Path]
@@ -100,7 +102,7 @@ def _imported(file: Path, root: Path) -> Imported:
 
 @cache
 def _files(name: str, root: Path) -> tuple[Path, ...]:
-    """Return the files of ours that the import of a name runs: the module's, and those of its packages."""
+    """Return the project's files that the import of a name runs: the module's, and those of its packages."""
     parts = name.split(".")
     if parts[0] not in OURS:
         return ()
@@ -112,8 +114,8 @@ def _files(name: str, root: Path) -> tuple[Path, ...]:
 
 
 def changed(root: Path = ROOT) -> list[str] | None:
-    """Return the files that differ from the main branch's where this branch left it, or are new; None where
-    that cannot be said: no git, no main branch.
+    """Return the files that are new or differ from the main branch at the point where this branch left it;
+    None without git or a main branch.
     """
     for branch in MAIN:
         base = _git(root, "merge-base", "HEAD", branch)
@@ -136,8 +138,8 @@ def _git(root: Path, *words: str) -> list[str] | None:
 
 
 def to_type_check(sources: Sequence[str], names: Sequence[str] | None) -> list[str]:
-    """Return what mypy is to check: of `sources`, folders and files, the changed modules, or all of them
-    where what changed is not known.
+    """Return what mypy is to check: the changed modules among `sources` (folders and files), or all of these
+    where the changes are not known.
     """
     if names is None:
         return list(sources)
@@ -174,7 +176,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def left_out() -> list[str]:
-    """Return a line for each file that is not pure, and for each test that is costly."""
+    """Return a line for each file that is not pure, and for each costly test."""
     reasons = {test: impurity(test) for test in unit_tests()}
     return [
         f"{test.relative_to(ROOT)}: {reason[0]} in {reason[1].relative_to(ROOT)}"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 class Allowed:
     """Tests that may be skipped.
 
-    `tests` and `reason` are regular expressions: the whole of a test's id, and a part of what the skip says.
-    `most` tests may be skipped so; without it all of them.
+    `tests` and `reason` are regular expressions: `tests` matches a whole test id, `reason` a part of the
+    skip's message. At most `most` tests may be skipped so (None: all of them).
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Checks of the text of files: one test for a rule, which lists every breach in every file."""
+"""Checks of the text of files: one test for each rule, which lists every breach in every file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def assert_no_faults(paths: Sequence[Path], faults_of: Callable[[Path], Iterable[str]]) -> None:
-    """Fail with a line `FILE:FAULT` for each fault that `faults_of` has of a file; a fault begins with the
-    number of its line. Fail where there is no file, too: then nothing was checked.
+    """Fail with a line `FILE:FAULT` for each fault that `faults_of` returns for a file; a fault begins with
+    its line number. Fail also if there is no file, since then nothing was checked.
     """
     __tracebackhide__ = True
     assert paths, "no files"
@@ -19,5 +19,5 @@ def assert_no_faults(paths: Sequence[Path], faults_of: Callable[[Path], Iterable
 
 
 def line_at(text: str, offset: int) -> int:
-    """Return the number of the line in which the character at this offset stands."""
+    """Return the number of the line of the character at this offset."""
     return text.count("\n", 0, offset) + 1

@@ -1,4 +1,4 @@
-"""A program in a terminal of its own, as a user has it."""
+"""A program in a terminal of its own, as a user runs it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.limits import CALL_S
 
 
 class Screen:
-    """The program, and what it has written and nobody has read."""
+    """The program, and its output that was not read yet."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         self.pid, self.fd = pty.fork()
@@ -43,7 +43,7 @@ class Screen:
         os.write(self.fd, text.encode())
 
     def wait(self, limit_s: float) -> int:
-        """Return the exit code, once it has closed its terminal."""
+        """Wait until the program closes its terminal and ends, and return its exit code."""
         deadline = time.monotonic() + limit_s
         with suppress(OSError):
             while True:

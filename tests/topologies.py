@@ -1,6 +1,6 @@
-"""Random valid topologies, each brought up, pinged, and summed over: every setting that is legal works.
+"""Random valid topologies, each brought up, pinged, and summed over: every legal setting works.
 
-Draws are hypothesis's, from a seed that is said when something fails.
+Draws are hypothesis's, from a seed that is part of the message of a failure.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MTUS_OF_BMV2 = (1500, 3476)  # for which its program is kept compiled
 
 @st.composite
 def configurations(draw: st.DrawFn, most_units: int = 5, bmv2: bool = False) -> dict[str, Any]:
-    """A configuration, in the words of a file."""
+    """Draw a configuration, as the content of a file."""
     engines = ("xdp", "xdp", "none", *(("bmv2",) if bmv2 else ()))
     host = st.fixed_dictionaries({}, optional={"rate_mbps": RATES, "cpus": st.sampled_from((0.5, 1.0, 1.5))})
     units = []
@@ -66,14 +66,14 @@ def configurations(draw: st.DrawFn, most_units: int = 5, bmv2: bool = False) -> 
 
 
 def joined(topology: Topology) -> set[tuple[Unit, Unit]]:
-    """Return the pairs of units that circuits join at first."""
+    """Return the pairs of units that the initial circuits join."""
     ends = [[addresses.parse_optical_port(end)[0] for end in circuit] for circuit in topology.ocs.circuits]
     return {(a, b) for a, b in ends}
 
 
 def work_of(topology: Topology) -> tuple[str, str]:
-    """Return where a job of two workers is placed, and the system that sums it: across units where circuits
-    join them, and at switches where those can.
+    """Return the placement of a job of two workers, and the system that sums for it: across units where
+    circuits join them, and at switches where these can sum.
     """
     across = sorted(joined(topology))
     units = [topology.unit(unit) for unit in across[0]] if across else [topology.units[0]]
@@ -103,8 +103,8 @@ def check(configuration: dict[str, Any], folder: Path, say: Callable[[str], None
 
 
 def pinged(name: str, topology: Topology) -> None:
-    """Ping from the first host of a unit to the last one of each that a circuit joins with it, and of its
-    own.
+    """Ping from the first host of each unit to the last host of each unit that a circuit joins with it, and
+    to the last of its own.
     """
     answer = json.loads(command("testbed.status", "--name", name, "--json").stdout)
     ips = {host["name"]: host["ip"] for host in answer["hosts"]}
@@ -122,7 +122,7 @@ def has_bmv2() -> bool:
 
 
 def tried(count: int, number: int, folder: Path, most_units: int, say: Callable[[str], None] = print) -> None:
-    """Check so many drawn configurations. AssertionError names the seed and the configuration that failed."""
+    """Check `count` drawn configurations. AssertionError names the seed and the configuration that failed."""
 
     @seed(number)
     @settings(

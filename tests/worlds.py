@@ -1,5 +1,5 @@
-"""Random fabrics and jobs for property tests of policies and the MILP: units unlike each other, bounds here
-and there.
+"""Random fabrics and jobs for property tests of policies and the MILP: units differ from each other, and some
+rates are bounded.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ World = tuple[Limits, tuple[Job, ...], dict[Pair, int]]
 
 @st.composite
 def worlds(draw: st.DrawFn, most_units: int = 5, most_jobs: int = 14) -> World:
-    """Limits, jobs over one unit or several that it can run one by one with their PS, and circuits lit at
-    the start.
+    """Draw limits, jobs over one or several units that it can run one by one with their PS, and circuits lit
+    at the start.
     """
     units = draw(st.integers(2, most_units))
 

@@ -1,5 +1,5 @@
-"""The paper's figures, run again: sections 3.1 and 6.3 on a running testbed, section 6.2 on veth, section 6.4
-by simulation.
+"""The ALEPH paper's figures: sections 3.1 and 6.3 on a running testbed, section 6.2 on veth, section 6.4 by
+simulation.
 """
 
 from __future__ import annotations

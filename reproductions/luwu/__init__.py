@@ -1,4 +1,4 @@
-"""The paper's figures, run again: figures 10 to 15 predicted, and on a testbed what two cores can show."""
+"""The LuWu paper's figures: figures 10 to 15 predicted, and live the part that two cores can show."""
 
 from __future__ import annotations
 

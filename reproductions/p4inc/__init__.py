@@ -1,4 +1,4 @@
-"""The paper's figures, run again: section VII-C by simulation, section VII-B on a running testbed."""
+"""The P4INC-AOI paper's figures: section VII-C by simulation, section VII-B on a running testbed."""
 
 from __future__ import annotations
 

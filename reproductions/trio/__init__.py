@@ -1,4 +1,4 @@
-"""The paper's figures, run again on a testbed."""
+"""The Trio-ML paper's figures, on a testbed."""
 
 from __future__ import annotations
 

@@ -2,4 +2,4 @@
 
 import os
 
-os.environ.setdefault("OPTINC_RUNS", "off")  # what is measured is no record of whoever measures
+os.environ.setdefault("OPTINC_RUNS", "off")  # a benchmark's runs do not belong among the user's records

@@ -1,20 +1,20 @@
-"""Gradients summed per CPU second: the XDP aggregator against TCP aggregator processes, on one core, in
+"""Gradients summed per CPU second by the XDP aggregator and by TCP aggregator processes, on one core, in
 packets of MTU size.
 
-`python -m tests.bench.aggregators [--json FILE]`, as root. ALEPH (section 6.2, figure 5) reports 17 Gb/s on
-one core for XDP in a network card's driver and 1.6 Gb/s for a TCP program: traffic received for aggregation.
-Here it is counted per CPU second of all that the aggregator does:
+`python -m tests.bench.aggregators [--json FILE]`, as root. ALEPH (section 6.2, figure 5) reports the traffic
+received for aggregation on one core: 17 Gb/s for XDP in a network card's driver and 1.6 Gb/s for a TCP
+program. Here gradients are counted per CPU second of everything that the aggregator does:
 
-- its side of each link is polled by a kernel thread (threaded NAPI) whose CPU time the kernel counts. For XDP
-  that is the poll, the copy into a page, the program, the redirect and handing the frames over; for TCP the
-  poll and the TCP stack up to the socket;
+- the kernel threads that poll its side of each link (threaded NAPI). For XDP that is the poll, the copy into
+  a page, the program, the redirect and handing the frames over; for TCP the poll and the TCP stack up to the
+  socket;
 - a TCP aggregator's process: its reads, sums and sends.
 
-Workers, and the threads that poll their ends of the links, do not count. All run on one core, as softirqs run
-where a frame was sent: a wake-up of another core goes through the hypervisor, and would cost more than the
-work. MTU 1500, offloads off, so that nothing merges or cuts segments, but for the case that says so. All
-aggregators send the sums back to every worker. A run of its own, with the kernel's BPF statistics on, gives
-the time in the XDP program alone.
+Workers, and the threads that poll their ends of the links, do not count. All run on one core, since softirqs
+run on the core that sent the frame: waking another core goes through the hypervisor, and would cost more than
+the work. The MTU is 1500. Offloads are off, so that nothing merges or cuts segments, except in the GRO case.
+All aggregators send the sums back to every worker. A separate run, with the kernel's BPF statistics on,
+measures the time in the XDP program alone.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ CASES = {
 
 
 def threaded(device: str, namespace: str | None = None) -> None:
-    """Has a device polled by a kernel thread of its own, and reads that back."""
+    """Set a device to be polled by a kernel thread of its own, and read the setting back."""
     enter = ["ip", "netns", "exec", namespace] if namespace else []
     path = f"/sys/class/net/{device}/threaded"
     script = f"echo 1 > {path} && cat {path}"
@@ -66,13 +66,13 @@ def threaded(device: str, namespace: str | None = None) -> None:
 
 
 def wait_for_leave() -> None:
-    """Wait until the outside has looked at its clocks."""
+    """Wait until the outer process has read its clocks."""
     print(READY, flush=True)
     assert sys.stdin.readline() == GO
 
 
 def xdp(workers: int, size_bytes: int, with_statistics: bool) -> dict[str, Any]:
-    """The testbed's own network and endpoints."""
+    """Measure the testbed's own network and endpoints."""
     from testbed.daemon.network import Network
     from testbed.dataplanes.xdp import syscall
     from testbed.topology import addresses
@@ -88,7 +88,7 @@ def xdp(workers: int, size_bytes: int, with_statistics: bool) -> dict[str, Any]:
         descriptors = {
             name: network.machine.plane.programs.program_fd(name) for name in ("tor_port", "host_port")
         }
-        if with_statistics:  # the kernel keeps them while this descriptor is open
+        if with_statistics:  # the kernel counts while this descriptor is open
             syscall._bpf(_BPF_ENABLE_STATS, syscall._attributes("=I", 0), "enable BPF statistics")
         wait_for_leave()
         inc = run(network, setup, trial, 1, Path(logs))["inc"]
@@ -109,8 +109,8 @@ def _run_time(fd: int) -> dict[str, float]:
 
 
 def tcp(workers: int, size_bytes: int, kind: str, core: int) -> dict[str, Any]:
-    """Hosts and a switch's ports as the testbed's, without programs; the aggregator is where the XDP programs
-    would be.
+    """Measure aggregator processes: hosts and switch ports are set up as in the testbed, but without
+    programs, and the aggregator runs where the XDP programs would.
     """
     from testbed.emulation.links import SYSCTLS, WIRES, HostAddress, WireEnd, Wires, WireSpec, set_offloads
     from testbed.emulation.namespaces import NetworkNamespaces, entered
@@ -135,7 +135,7 @@ def tcp(workers: int, size_bytes: int, kind: str, core: int) -> dict[str, Any]:
         merging = MERGED if kind == "tcp-gro" else NOT_MERGED
         for at, name in enumerate(names, 1):
             subprocess.run(["ip", "address", "add", f"10.0.{at}.254/24", "dev", f"s{name}"], check=True)
-            set_offloads(f"s{name}", gro=True)  # with GRO veth polls; it merges what it is told to
+            set_offloads(f"s{name}", gro=True)  # veth polls only with GRO; set_merging limits what it merges
             set_offloads("eth0", gro=True, namespace=namespaces[name])
             with RouteSocket() as route:
                 route.send([set_merging(route.devices()[f"s{name}"].ifindex, merging)])
@@ -195,7 +195,7 @@ def _process_ns(pid: int) -> int:
 
 
 def ps_worker(words: str) -> None:
-    """A worker of the parameter server."""
+    """Run a worker of the parameter server."""
     import numpy as np
 
     from workloads.ps_client import PsClient
@@ -222,7 +222,7 @@ def inside(words: str) -> None:
 
 
 def polling_threads() -> dict[int, str]:
-    """Kernel threads that poll devices: pid -> device."""
+    """Return the kernel threads that poll devices: pid -> device."""
     devices = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
@@ -237,7 +237,9 @@ def polling_threads() -> dict[int, str]:
 
 
 def measure(kind: str, workers: int, size_bytes: int, core: int) -> dict[str, Any]:
-    """One case: what the inside found, and the CPU time of the polling threads on the aggregator's side."""
+    """Measure one case: the results of the inner process, and the CPU time of the polling threads on the
+    aggregator's side.
+    """
     others = polling_threads()
     argv = command(
         [
@@ -290,7 +292,7 @@ def measure(kind: str, workers: int, size_bytes: int, core: int) -> dict[str, An
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.aggregators", description=__doc__)
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--workers", type=int, default=4)

@@ -1,9 +1,9 @@
-"""A worker of the speed benchmarks: times all-reduces through the aggregator, gloo and a parameter server in
+"""A worker of the speed benchmarks: time all-reduces through the aggregator, gloo and a parameter server in
 turn. Prints one JSON line.
 
-Its settings are those of tests/bench/rack.py; times are of CLOCK_MONOTONIC, so that they compare between
-workers. The CPU time of a worker is its process's alone; the machine's is of all that ran meanwhile, packets'
-processing in the kernel included; the switches' is of their processes, where there are any.
+tests/bench/rack.py defines its settings. Times are of CLOCK_MONOTONIC, so that they compare between workers.
+A worker's CPU time is its own process's. The machine's is everything that ran meanwhile, including the
+kernel's packet processing. The switches' is that of their processes, if there are any.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _NICE, _TICKS = (
 
 
 def inc(own: EndpointSettings, settings: dict[str, Any]) -> Reducing:
-    """The aggregator's all-reduce and its counters. `library` names another compiled endpoint than the
-    project's.
+    """Open the aggregator's endpoint, and return its all-reduce and counters. `library` may name another
+    compiled endpoint.
     """
     from workloads import endpoint
 
@@ -73,21 +73,21 @@ def ps(own: EndpointSettings, settings: dict[str, Any]) -> Reducing:
 
 
 def cpu_s() -> float:
-    """Return the processor time of this process so far."""
+    """Return this process's CPU time so far, in seconds."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def machine_busy_s() -> float:
-    """Return the busy time of all cores since the start of the machine; counted by its timer, some hundred
-    times a second.
+    """Return the busy time of all cores since boot, in seconds. The kernel counts it by timer ticks, some
+    hundred a second.
     """
     ticks = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     return sum(int(ticks[at]) for at in _TICKS) / _NICE
 
 
 def processes_s(pids: list[int]) -> float:
-    """CPU time of other processes so far, with all their threads."""
+    """Return the CPU time of other processes so far, all their threads included."""
     fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
     return sum(int(of[11]) + int(of[12]) for of in fields) / _NICE  # utime, stime
 
@@ -113,7 +113,7 @@ def main() -> None:
         used, machine = cpu_s() - used, machine_busy_s() - machine
         switches = processes_s(settings["switches"]) - switches
         barrier[:] = 1.0
-        reduce(barrier)  # what is looked at next is not to run beside those that are not done
+        reduce(barrier)  # the next kind must not run beside workers that are not done
         assert (array == own.workers).all(), f"{kind}: a wrong sum"
         if counts:
             of["starts"].append(start)
@@ -131,7 +131,7 @@ def main() -> None:
     for kind, (_, counters) in kinds.items():
         figures[kind]["counters"] = counters()
     print(json.dumps(figures), flush=True)
-    os._exit(0)  # gloo's threads may still run, and then the process aborts while it ends (torch 2.13)
+    os._exit(0)  # a normal exit aborts if gloo's threads still run (torch 2.13)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""The cost of users apart on links: goodput while the program that keeps them apart is attached, and not.
+"""The cost of the program that keeps users apart on links: goodput with the program attached and without it.
 
-`python -m tests.bench.apart [--turns N] [--json FILE] [--into DOCUMENT]`, as root. On one unshaped testbed of
-root's a job of two workers sums, or streams over TCP, all the time, beside an idle job of another user. The
-program is taken from the workers' interfaces, and put back, in turns: windows of a third of a second, the
-order drawn. `redirect` is `python -m tests.bench.limit`'s, a sender's frames through XDP into a second link.
-Figures are the median of the turns' ratios, and their middle half. On a machine that others keep busy these
-say little: beside them is the time in the program, by the kernel's statistics, of one processor's time.
+`python -m tests.bench.apart [--turns N] [--json FILE] [--into DOCUMENT]`, as root. On root's unshaped testbed
+a job of two workers sums, or streams over TCP, beside an idle job of another user. The program is detached
+from the workers' interfaces and attached again by turns, in windows of a third of a second and in random
+order. `redirect` is the rig of `python -m tests.bench.limit`: a sender's frames through XDP into a second
+link. The figures are the median of the turns' ratios, and their middle half. On a machine that others keep
+busy these say little; the table also has the time spent in the program, from the kernel's statistics, as a
+share of one processor.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ _INFO_BYTES, _NAME_AT, _TIMES_AT = 216, 64, 192
 
 
 class Job:
-    """A job of a user's that runs, and the last bytes that it said it has moved."""
+    """A running job of a user; `moved` has the times and byte counts that it reported."""
 
     def __init__(self, testbed: Testbed, folder: Path, uid: int, *words: str) -> None:
         argv = [sys.executable, "-P", "-u", "-m", "testbed.run", "--name", testbed.name, "--no-record"]
@@ -88,7 +89,7 @@ class Job:
         return len(self.moved) > 1
 
     def rate_mbps(self, seconds: float) -> float:
-        """Return the goodput of the next seconds, between what it says of its bytes."""
+        """Return the goodput of the next `seconds`, from the byte counts that the job reports."""
         began, count = time.monotonic(), len(self.moved)
         wait_for(lambda: self.moved[-1][0] >= began + seconds, "its bytes of the window")
         within = [each for each in self.moved[count - 1 :] if began <= each[0] <= began + seconds]
@@ -108,8 +109,8 @@ def states(testbed: Testbed) -> list[str]:
 
 
 class Spent:
-    """The kernel's statistics of all programs of bpf/link_apart.c, other testbeds' with them. A context
-    manager: the kernel keeps them while it lasts.
+    """The kernel's statistics of all programs of bpf/link_apart.c, including those of other testbeds. A
+    context manager: the kernel counts only meanwhile.
     """
 
     def __enter__(self) -> Spent:
@@ -122,7 +123,7 @@ class Spent:
 
     @contextlib.contextmanager
     def window(self) -> Iterator[None]:
-        """Note what is spent while the block lasts."""
+        """Record the time spent during the block."""
         began, (time_ns, runs) = time.monotonic(), self._totals()
         yield
         seconds, (time_now_ns, runs_now) = time.monotonic() - began, self._totals()
@@ -137,7 +138,7 @@ class Spent:
             except FileNotFoundError:
                 return time_ns, runs
             number = struct.unpack_from("=I", asked, 4)[0]
-            with contextlib.suppress(FileNotFoundError):  # it has gone meanwhile
+            with contextlib.suppress(FileNotFoundError):  # the program was unloaded meanwhile
                 fd, info = _bpf(_BY_NUMBER, _attributes("=I", number), "a program"), _buffer()
                 _bpf(_INFO, _attributes("=IIQ", fd, len(info), ctypes.addressof(info)), "a program's facts")
                 os.close(fd)
@@ -163,7 +164,7 @@ def _times(info: ctypes.Array[ctypes.c_char]) -> tuple[int, int]:
 
 
 def measured(kind: str, unit: str, turns: int, gate: Gate, rate: Callable[[], float]) -> dict[str, Any]:
-    """Return the medians of what is measured with the program and without it, and the ratio's middle half."""
+    """Return the medians with the program and without it, and the middle half of the turns' ratios."""
     order, rows = random.Random(1), []
     with Spent() as spent:
         for _ in range(turns):
@@ -191,10 +192,12 @@ def measured(kind: str, unit: str, turns: int, gate: Gate, rate: Callable[[], fl
 
 
 class Gate:
-    """The program where hosts send, in their network namespaces: attached or not, as it is set."""
+    """The program at the interfaces through which hosts send, in their network namespaces; it can be attached
+    and detached.
+    """
 
     def __init__(self, namespaces: Sequence[int], fd: int | None = None) -> None:
-        """`fd` is the program's; None: that which is attached there."""
+        """`fd` is the program's descriptor; None: the program that is attached there now."""
         self._places = []
         for namespace in namespaces:
             with entered(namespace), RouteSocket() as route:
@@ -217,7 +220,7 @@ class Gate:
 
 
 def of_workers(testbed: Testbed) -> list[int]:
-    """Return descriptors of the network namespaces of the hosts whose workers move bytes."""
+    """Return descriptors of the network namespaces of the hosts whose workers send."""
     pids = [
         pid for pid in pids_in_testbed(testbed.pid) if WORKER.name in Path(f"/proc/{pid}/cmdline").read_text()
     ]
@@ -225,7 +228,7 @@ def of_workers(testbed: Testbed) -> list[int]:
 
 
 def of_jobs(turns: int, kinds: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the figures of a job that sums, and of one that streams, beside another user's idle job."""
+    """Yield the figures of a job that sums and of one that streams, each beside another user's idle job."""
     with open_folder() as folder:
         (folder / "idle.py").write_text(IDLE)
         (folder / WORKER.name).write_text(WORKER.read_text())
@@ -247,7 +250,9 @@ def of_jobs(turns: int, kinds: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def redirected(turns: int) -> dict[str, Any]:
-    """Inside: the frames a second that a sender has redirected, with the program where it sends and not."""
+    """Measure, inside the namespaces, how many of a sender's frames are redirected a second, with the program
+    at the sender's interface and without it.
+    """
     private_mounts("bench")
     with limit.moving("redirect", SENDERS, MTU) as (rig, bpf), ApartProgram() as program:
         with entered(rig.namespaces["s1"]), RouteSocket() as route:
@@ -255,7 +260,7 @@ def redirected(turns: int) -> dict[str, Any]:
             route.send([add_gate(ifindex)])
         program.set_user(ifindex, USERS[0])
         tor = addresses.tor_ip(addresses.tor_dpid(Unit(1)))
-        program.set_user(interface_of(tor), USERS[0])  # both of its lookups find something
+        program.set_user(interface_of(tor), USERS[0])  # so that both of the program's lookups succeed
 
         def frames_per_s() -> float:
             began, before = time.monotonic(), limit.count(bpf)
@@ -266,7 +271,7 @@ def redirected(turns: int) -> dict[str, Any]:
 
 
 def interface_of(ip: str) -> int:
-    """Return the number that bpf/link_apart.c makes of an address in 10.0.0.0/16."""
+    """Return the key that bpf/link_apart.c computes from an address in 10.0.0.0/16."""
     *_, unit, host = map(int, ip.split("."))
     return HOST_IFINDEXES + (unit << 8) + host
 
@@ -281,7 +286,7 @@ def outside(turns: int) -> dict[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.apart", description=__doc__)
     parser.add_argument("--turns", type=int, default=120, help="of each kind (120)")
     parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS, help="of jobs (both)")

@@ -1,7 +1,7 @@
-"""`apart_worker.py sums|tcp`: a worker of two that sums vectors, or streams over TCP to the first one.
+"""`apart_worker.py sums|tcp`: one of two workers, which sums vectors, or streams over TCP to the first.
 
-The first says again and again when it is (CLOCK_MONOTONIC), and how many bytes it has by then; both go on
-until they are ended.
+The first worker repeatedly prints the time (CLOCK_MONOTONIC) and its byte count. Both run until they are
+killed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EVERY_S = 0.01
 
 
 def sums() -> Iterator[int]:
-    """Yield the bytes of each vector that was summed."""
+    """Sum vectors for ever, and yield the bytes of each."""
     import torch
     import torch.distributed as dist
 
@@ -30,7 +30,9 @@ def sums() -> Iterator[int]:
 
 
 def tcp() -> Iterator[int]:
-    """Yield the bytes of each piece that came; as the second worker, send, and yield none."""
+    """As the first worker, receive for ever, and yield the bytes of each piece; as the second, send,
+    and yield 0.
+    """
     address, buffer = (os.environ["MASTER_ADDR"], PORT), bytearray(CHUNK_BYTES)
     if os.environ["RANK"] == "0":
         with socket.create_server(address) as listening:

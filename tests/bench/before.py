@@ -1,13 +1,13 @@
-"""The cost of a change: the same measurements in this checkout and in one of another commit, in turn.
+"""The cost of a change: the same measurements in this checkout and in a checkout of another commit, in turn.
 
 `python -m tests.bench.before CHECKOUT [--pairs N] [--rows loss,unshaped,...] [--json FILE] [--into
-docs/studies/performance.md]`, as root; CHECKOUT is a working tree of the other commit that `make setup` was
-run in. Turns go there, here, here, there: what drifts at an even pace then costs both the same. A ratio is of
-two neighbours; of several their median counts, and their range is how far to believe it.
+docs/studies/performance.md]`, as root; CHECKOUT is a working tree of the other commit in which `make setup`
+was run. The order of turns is there, here, here, there, so that a steady drift affects both alike. A ratio is
+of two adjacent turns; the median of several counts, and their range shows how reliable it is.
 
 Measurements use what both commits have: tests/privileged/fault_scenarios.py and the benches goodput,
-aggregators, engines and bringup of the checkout that is measured; `torch` runs tests/bench/torch_worker.py of
-this one in both.
+aggregators, engines and bringup of the measured checkout. `torch` runs this checkout's
+tests/bench/torch_worker.py in both.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ Figures = dict[str, float]
 
 
 def _said(checkout: Path, argv: Sequence[str], **environment: str) -> str:
-    """Return the output of a command of that checkout's interpreter."""
+    """Run a command in that checkout, and return its output. SystemExit if it fails."""
     ended = subprocess.run(
         argv,
         cwd=checkout,
@@ -90,21 +90,21 @@ def _python(checkout: Path) -> str:
 
 
 def _found(checkout: Path, script: str, **environment: str) -> Any:
-    """Run a script of that checkout in namespaces of its own and return its findings."""
+    """Run a script of that checkout in namespaces of its own, and return its findings."""
     argv = command([_python(checkout), "-c", script], "scenario")
     lines = _said(checkout, argv, **environment).splitlines()
     return json.loads(next(line for line in lines if line.startswith(MARK)).removeprefix(MARK))
 
 
 def loss(checkout: Path) -> Figures:
-    """Rounds a second of three workers whose links lose frames both ways, and of none."""
+    """Measure rounds a second of three workers, without loss and with frames lost in both directions."""
     jobs = _found(checkout, _LOSS, **{TIMES: ROUNDS_TIMES})
     assert not any(job["wrong"] or job["errors"] for job in jobs.values()), jobs
     return {f"{name}, 3 workers": job["rounds_per_s"] for name, job in jobs.items()}
 
 
 def _bench(checkout: Path, module: str, *options: str) -> Any:
-    """Return the figures of one of that checkout's benches."""
+    """Run one of that checkout's benches, and return its figures."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "figures.json"
         _said(checkout, [_python(checkout), "-m", f"tests.bench.{module}", *options, "--json", str(file)])
@@ -117,8 +117,8 @@ def _without_a_rate(checkout: Path) -> Any:
 
 
 def spent(checkout: Path) -> Figures:
-    """CPU time of the workers for a push and its result on links without a rate, by number of workers: less
-    noisy than goodput.
+    """Measure the workers' CPU time for a push and its result on links without a rate, by number of workers.
+    It is less noisy than goodput.
     """
     return {
         f"a push and its result, {row['workers']} workers": row["found"]["inc"]["worker_us_per_pair"]
@@ -127,14 +127,14 @@ def spent(checkout: Path) -> Figures:
 
 
 def unshaped(checkout: Path) -> Figures:
-    """Goodput of an all-reduce on links without a rate, by number of workers, and its mean."""
+    """Measure the goodput of an all-reduce on links without a rate, by number of workers, and their mean."""
     rows = _without_a_rate(checkout)
     goodputs = {f"no rate, {row['workers']} workers": row["found"]["inc"]["goodput_mbps"] for row in rows}
     return {**goodputs, "no rate, geometric mean": statistics.geometric_mean(goodputs.values())}
 
 
 def aggregators(checkout: Path) -> Figures:
-    """Gradients that XDP and a process that sums take for each CPU second of theirs."""
+    """Measure the gradients that XDP, and a summing process, receive per CPU second of theirs."""
     figures = _bench(checkout, "aggregators", "--rounds", "1")
     return {
         f"aggregator {kind}": statistics.median(run["gbps_per_core"] for run in figures["cases"][kind])
@@ -143,21 +143,23 @@ def aggregators(checkout: Path) -> Figures:
 
 
 def engines(checkout: Path) -> Figures:
-    """Goodput of two workers by each way to sum; needs BMv2."""
+    """Measure the goodput of two workers by each way of summing; needs BMv2."""
     rows = _bench(checkout, "engines", "--mtu", "1500", "--rounds", "1", "--seconds", "1")["rows"]
     return {f"two workers, {row['name']}": row["goodput_mbps"] for row in rows if "skipped" not in row}
 
 
 def pushes(checkout: Path) -> Figures:
-    """CPU time of simple_switch for a push of two workers, by layout: less noisy than goodput; needs BMv2."""
+    """Measure simple_switch's CPU time for a push of two workers, by layout. It is less noisy than goodput;
+    needs BMv2.
+    """
     said = _said(checkout, [_python(checkout), "-c", _PUSHES])
     figures = json.loads(next(line for line in said.splitlines() if line.startswith(MARK)).removeprefix(MARK))
     return {f"a push, bmv2-{layout}": cpu_us for layout, cpu_us in figures.items()}
 
 
 def bringup(checkout: Path) -> Figures:
-    """Seconds until 64 units of four hosts are up: devices, links and switches; and with programs and
-    controller.
+    """Measure the seconds until 64 units of four hosts are up: devices, links and switches alone, and the
+    whole testbed with programs and controller.
     """
     script = [_python(checkout), "-m", "tests.bench.bringup", "--inside", "fabric", "--units", str(UNITS)]
     fabric = json.loads(_said(checkout, command(script, "bench")).splitlines()[-1])
@@ -169,8 +171,8 @@ def bringup(checkout: Path) -> Figures:
 
 
 def torch(checkout: Path) -> Figures:
-    """Milliseconds of sums and of a DDP iteration as two workers of a job wait for them, on links without a
-    rate.
+    """Measure the milliseconds that two workers of a job wait for sums and for a DDP iteration, on links
+    without a rate.
     """
     with tempfile.TemporaryDirectory() as folder:
         config, name = Path(folder) / "two.yaml", f"before-{os.getpid()}"
@@ -200,7 +202,9 @@ ROWS: dict[str, tuple[Callable[[Path], Figures], str, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One quantity, turn by turn: the two of one place in the lists were measured next to each other."""
+    """One quantity by turn; values at the same index of `before` and `now` were measured in adjacent
+    turns.
+    """
 
     what: str
     unit: str
@@ -210,7 +214,7 @@ class Compared:
 
     @property
     def ratios(self) -> list[float]:
-        """Now over before, of neighbours."""
+        """Return now over before, for each pair of adjacent turns."""
         return [now / before for before, now in zip(self.before, self.now, strict=True)]
 
 
@@ -220,7 +224,7 @@ def order(pairs: int) -> list[bool]:
 
 
 def compare(row: str, checkout: Path, pairs: int) -> list[Compared]:
-    """One row of ROWS in both checkouts."""
+    """Measure one row of ROWS in both checkouts."""
     measure, unit, digits = ROWS[row]
     turns: dict[bool, list[Figures]] = {False: [], True: []}
     for is_now in order(pairs):
@@ -242,7 +246,7 @@ def compare(row: str, checkout: Path, pairs: int) -> list[Compared]:
 
 
 def summary(figures: dict[str, Any]) -> str:
-    """The table, and what was compared."""
+    """Return the table, and what was compared."""
 
     def spread(values: Sequence[float], digits: int) -> str:
         return (
@@ -273,7 +277,7 @@ def commit_of(checkout: Path) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.before", description=__doc__)
     parser.add_argument("checkout", type=Path, help="a working tree of the other commit, set up")
     parser.add_argument("--pairs", type=int, default=4, help="turns of each (%(default)s)")

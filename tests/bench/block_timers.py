@@ -1,7 +1,7 @@
-"""The cost of the timers of block records: of looking through a table of 65,536, and what share of a CPU that
-takes, by the timeout, by how many timers there are, and by whether records wait.
+"""The cost of the timers of block records: of scanning a table of 65,536 records, and the share of a CPU that
+it takes, by timeout, by number of timers, and with and without waiting records.
 
-`python -m tests.bench.block_timers [--json FILE]`. The table is in memory, and no program has it.
+`python -m tests.bench.block_timers [--json FILE]`. The table is plain memory; no XDP program uses it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SECONDS, LANES, RECORD, SERIAL = 1.0, 64, 0, 1
 
 
 def measured(timeout_ms: float, timers: int, waiting: bool) -> dict[str, float]:
-    """Return what it took: ns a bucket, visits of the whole table in a timeout, share of a CPU, and how late
-    the thread woke at most.
+    """Run timers for SECONDS. Return ns per bucket, scans of the whole table per timeout, the share of a CPU,
+    and how late the thread woke at most.
     """
     kinds = (BUCKET_RECORD.dtype(), MOST_BUCKETS), (BLOCK.dtype(LANES), BUCKET * MOST_BUCKETS)
     fds, views = [], []
@@ -45,7 +45,7 @@ def measured(timeout_ms: float, timers: int, waiting: bool) -> dict[str, float]:
         changes, ends, before = 0, time.monotonic() + SECONDS, kept.counts()
         began = time.monotonic()
         while time.monotonic() < ends:
-            if waiting:  # so that none ages: ticks would be another cost
+            if waiting:  # renew the records so that none ages out: sending ticks would be another cost
                 changes += 1
                 views[0]["marks"] = changes
             time.sleep(timeout_ms / 3e3)

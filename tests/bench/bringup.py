@@ -1,13 +1,13 @@
-"""The time that a fabric takes to come up and go down and the memory that it needs, beside plain Mininet's
-for the same topology.
+"""The time that a fabric takes to come up and go down and the memory that it needs, compared with plain
+Mininet for the same topology.
 
     python -m tests.bench.bringup [--units 4,16,64] [--json FILE]
 
-Both run in one go on the same machine, each in unshared namespaces with an Open vSwitch of its own
-(user-space datapath), whose start and end count. Plain Mininet is its stock classes: Host, OVSSwitch, TCLink;
-the fabric is a Mininet, too. Memory is the proportional set size of all processes in
-the namespaces when everything is up: it leaves out the kernel's own, of which the fabric takes more, as its
-shaped link is two veth pairs and Mininet's is one. Needs root.
+Both are measured on the same machine in one run, each in unshared namespaces with an Open vSwitch of its own
+(user-space datapath), whose start and end count. Plain Mininet is its stock classes: Host, OVSSwitch, TCLink.
+The fabric is a Mininet too. Memory is the proportional set size of all processes in the namespaces when
+everything is up. It excludes the kernel's memory, of which the fabric uses more: its shaped link is two veth
+pairs, Mininet's is one. Needs root.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def topology_of(units: int) -> Topology:
 
 
 def memory_bytes() -> int:
-    """Proportional set size of every process that this PID namespace shows."""
+    """Return the proportional set size of all processes that this PID namespace shows."""
     total = 0
     for folder in Path("/proc").iterdir():
         if not folder.name.isdecimal():
@@ -88,7 +88,7 @@ def measure_mininet(topology: Topology, log_dir: Path) -> dict[str, float]:
     from mininet.node import Host, OVSSwitch
     from mininet.topo import Topo
 
-    Mininet.inited = True  # its initialisation changes settings of the whole host
+    Mininet.inited = True  # skip its initialisation, which changes settings of the whole host
     openvswitch = OpenVSwitch(log_dir)
     made: list[Any] = []
 

@@ -1,11 +1,11 @@
-"""Two parallel circuits against one between two units: what a job gets of them.
+"""The gain of a job from two parallel circuits between two units instead of one.
 
     python -m tests.bench.circuits [--rate MBPS] [--turns N] [--pairs N] [--json FILE]
 
-Needs root. A job of each kind all-reduces over one circuit and over two, in turn, in one testbed of each
+Needs root. A job of each kind all-reduces over one circuit and over two, in turn, in one testbed for each
 engine: gradients that switches sum by XDP and then a server's host; gradients that no switch sums; a
-parameter server's, which is TCP by two connections a worker. Links of hosts are four times as fast as a
-circuit. Goodput is what a worker's vectors hold; the ratio is that of the medians.
+parameter server's, over TCP with two connections for each worker. Links of hosts are four times as fast as a
+circuit. Goodput counts the bytes of a worker's vectors; the ratio is that of the medians.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def topology(engine: str, rate_mbps: float) -> Topology:
 
 
 def goodput_mbps(reports: list[dict[str, Any]], kind: str) -> float:
-    """Return the median rate of a worker's vectors, each from the first start to the last end."""
+    """Return the median rate of a worker's vectors, each timed from the first worker's start to the last
+    one's end.
+    """
     starts, ends = ([report[kind][name] for report in reports] for name in ("starts", "ends"))
     times = [
         max(last) - min(first)
@@ -61,7 +63,7 @@ def goodput_mbps(reports: list[dict[str, Any]], kind: str) -> float:
 
 @contextmanager
 def serving(network: Any, host: tuple[int, int], workers: int) -> Iterator[tuple[str, int]]:
-    """Run a parameter server at a host."""
+    """Run a parameter server at a host during the block, and yield its address."""
     address = addresses.host_ip(*host), PORT
     words = ("--bind", address[0], "--port", str(PORT), "--workers", str(workers), "--job", JOB)
     process = network.machine.fabric.popen_in(
@@ -78,7 +80,7 @@ def serving(network: Any, host: tuple[int, int], workers: int) -> Iterator[tuple
 
 
 def measured(network: Any, number: int, name: str, turns: int) -> float:
-    """Return a job's goodput over the circuits that there are."""
+    """Return a job's goodput over the present circuits."""
     from tests.forests import p4inc
 
     _, workers, server = KINDS[name]
@@ -114,7 +116,7 @@ def measured(network: Any, number: int, name: str, turns: int) -> float:
 
 
 def inside(engine: str, rate_mbps: float, turns: int, pairs: int) -> None:
-    """Print the goodputs of the kinds of an engine, by the number of circuits."""
+    """Print the goodput of each kind of an engine, by the number of circuits."""
     private_mounts("bench")
     from testbed.daemon.network import Network
 
@@ -136,7 +138,7 @@ def inside(engine: str, rate_mbps: float, turns: int, pairs: int) -> None:
 
 
 def main() -> None:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rate", type=float, default=RATE_MBPS, help="of a circuit, in Mb/s")
     parser.add_argument("--turns", type=int, default=TURNS, help="vectors of a job that are timed")

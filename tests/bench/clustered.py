@@ -1,13 +1,14 @@
-"""Jobs of 16 workers in two pods with unequal hosts, in clusters by ALEPH's algorithm and by ours: the time
-of a sum that the model of clusterings predicts, the one that links allow, and the one that is measured.
+"""Jobs of 16 workers in two pods with unequal hosts, clustered by ALEPH's algorithm and by ours: the time of
+a sum as predicted by the model of clusterings, as links allow, and as measured.
 
     python -m tests.bench.clustered [--scale N] [--turns N] [--gigabits G] [--json FILE]
 
 Needs root; brings a testbed up and ends it. Every ToR has hosts of 30, 20, 10 and 10 Gb/s; the parameter
-server has 40. Pods and circuits hold nobody up. A sum is of 4.2 Gb, as in the paper's example; links and
-volume are divided by the scale. The model (testbed/systems/aleph/model.py) counts vectors over links' rates;
-what is predicted has the frames of such a vector over its bytes besides: headers, and votes on scales. What
-links allow (docs/verdict.md) knows when each worker asked.
+server has 40. Pods and circuits are never the bottleneck. A sum is of 4.2 Gb, as in the paper's example;
+links and volume are divided by the scale. The model (testbed/systems/aleph/model.py) computes vectors over
+links' rates; the prediction multiplies that by the ratio of a vector's frames to its bytes, which accounts
+for headers and votes. The time that links allow (docs/verdict.md) also uses the time at which each worker
+asked.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tests.bench.tables import table
 GIGABITS = 4.2
 RATES_MBPS = (30_000, 20_000, 10_000, 10_000)
 SCALE, TURNS = 400, 8
-MTU = 3476  # the largest that XDP takes in native mode: at this scale a larger frame is long under way
+MTU = 3476  # the largest for XDP in native mode: at this scale a larger frame takes long on the link
 WAYS = {"aleph": "fastest", "aleph-mwcha": "mwcha"}
 PLACE = "u1:8,u2:8"
 
@@ -96,7 +97,7 @@ def shown(rows: list[dict[str, Any]]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.clustered", description=__doc__)
     parser.add_argument(
         "--scale", type=int, default=SCALE, help="links and volume are divided by it (%(default)s)"

@@ -1,5 +1,5 @@
 """ALEPH's clusterings against the optimum, by size and by who can head whom: the communication time of ours
-and of M-WCHA, M-WCHA's number of aggregators, and what ours takes for 10,000 workers.
+and of M-WCHA, M-WCHA's number of aggregators, and the time that ours takes for 10,000 workers.
 
 `python -m tests.bench.clusters [--json FILE] [--into docs/aleph.md] [--seeds 20] [--sizes 10,20,50,100]`. The
 deviations of rates are 0, 0.1, 0.2 and 0.3 in turn. Nothing here can fail.
@@ -24,18 +24,18 @@ from tests.bench.tables import publish, table
 from tests.unit.aleph_instances import instance, paired
 
 DEVIATIONS = (0.0, 0.1, 0.2, 0.3)
-DRAWS = 20  # of M-WCHA on each instance
+DRAWS = 20  # random runs of M-WCHA on each instance
 TIME_LIMIT_S = 30.0
-MOST = 8  # of capacities that are drawn
+MOST = 8  # the largest capacity that is drawn
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A kind of instance: who can head whom, and what sets capacities."""
+    """A kind of instance: who can head whom, and how capacities are set."""
 
     label: str
     joined: float | None = None
-    rack: int = 0  # workers a rack, in the mean
+    rack: int = 0  # mean workers per rack
     drawn: bool = False
 
     def instance(self, size: int, seed: int) -> Instance:
@@ -65,7 +65,9 @@ SHAPES = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One instance: times over the least one, and contributors over the fewest, of M-WCHA by run."""
+    """An instance's results: communication times over the least time, and the number of contributors over the
+    fewest; M-WCHA's are by run.
+    """
 
     ours: float
     mwcha: tuple[float, ...]
@@ -75,7 +77,7 @@ class Compared:
 
 
 def compared(asked: Instance) -> Compared:
-    """Return an instance's figures."""
+    """Cluster an instance by both algorithms, and compare with the optimum."""
     began = time.process_time()
     ours = fastest.cluster(asked)
     took_s = time.process_time() - began
@@ -113,7 +115,7 @@ def rows(sizes: Sequence[int], seeds: int) -> Iterator[dict[str, Any]]:
 
 
 def large() -> dict[str, float]:
-    """Return the seconds that ours takes for 10,000 workers, by who can head whom."""
+    """Return the CPU seconds that our algorithm takes for 10,000 workers, by who can head whom."""
     asked_by = {
         "anybody": instance(10_000, DEVIATIONS[-1], 3),
         "racks of 20": racked(10_000, 20),
@@ -133,7 +135,7 @@ def large() -> dict[str, float]:
 
 
 def racked(size: int, rack: int) -> Instance:
-    """Return an instance of full racks: drawing every pair of 10,000 would take a minute."""
+    """Return an instance of full racks; drawing every pair of 10,000 would take a minute."""
     whole = instance(size, DEVIATIONS[-1], 1)
     near = tuple(
         frozenset(range(worker // rack * rack, min(size, worker // rack * rack + rack))) - {worker}
@@ -143,7 +145,7 @@ def racked(size: int, rack: int) -> Instance:
 
 
 def shown(figures: dict[str, Any]) -> str:
-    """Return the table and what is said below it."""
+    """Return the table and the text below it."""
     head = [
         "who can head whom, capacities",
         *("workers", "ours", "worst", "M-WCHA", "its \\|D\\|", "worst", "ours took, ms"),
@@ -171,7 +173,7 @@ def shown(figures: dict[str, Any]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.clusters", description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--into", type=Path, help="a document whose table to replace")

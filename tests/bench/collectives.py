@@ -2,9 +2,10 @@
 
 `python -m tests.bench.collectives [--workers 2,4] [--rates 0,200] [--busy] [--json FILE] [--into FILE]`, as
 root. A rate of 0 is unshaped. Both groups are of the same processes and take turns; a ratio is inc's time
-over gloo's, the median of the turns'. `--busy`: beside a process that computes on each core. `--crossovers`:
-the sizes at which it pays that the network carries what it can, quiet and busy alike, are written to
-workloads/crossovers.py. `--itself`: gloo against itself, which says how far a ratio is chance.
+over gloo's, the median of the turns' ratios. `--busy`: beside a computing process on each core.
+`--crossovers`: write to workloads/crossovers.py the sizes at which carrying a collective over the network
+pays, on quiet and busy cores alike. `--itself`: compare gloo with itself, to show how much of a ratio is
+chance.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from workloads import crossovers
 CONFIG = "units: [{{hosts: {hosts}}}, {{hosts: 1}}]\nscale: 1\n{rates}"
 RATES = "host_rate_mbps: {0}\noptical_rate_mbps: {0}\n"
 TURNS, TURN_S, LIMIT_S = 5, 0.15, 540
-LIMIT = 1.05  # times gloo's
+LIMIT = 1.05  # of gloo's time
 ALONE = "all_reduce, the call alone", 1, 1024
 BUSY = "while True: sum(range(10**6))"
 
@@ -38,7 +39,7 @@ BUSY = "while True: sum(range(10**6))"
 def measured(
     workers: Sequence[int], rate_mbps: float, turns: int, turn_s: float, mode: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return the rows of each number of workers."""
+    """Measure each number of workers on one testbed, and return the rows."""
     said = []
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "units.yaml"
@@ -51,7 +52,7 @@ def measured(
                 how = (f"{turns}", f"{turn_s}", *mode)
                 ended = command("testbed.run", *options, script, *how, timeout_s=LIMIT_S + 60)
                 said.append({"rate_mbps": rate_mbps, **_said(ended)})
-                print(json.dumps(said[-1]), file=sys.stderr, flush=True)  # a later run may fail
+                print(json.dumps(said[-1]), file=sys.stderr, flush=True)  # print now: a later run may fail
     return said
 
 
@@ -65,7 +66,7 @@ def _said(ended: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def busy(is_busy: bool) -> Iterator[None]:
-    """A process that computes, for each core."""
+    """Run a computing process on each core during the block."""
     argv = [sys.executable, "-c", BUSY]
     processes = [subprocess.Popen(argv) for _ in range((os.cpu_count() or 1) * is_busy)]
     try:
@@ -97,8 +98,8 @@ def shown(figures: Mapping[str, Any]) -> str:
 
 
 def carried_sizes(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[int, crossovers.Sizes]]]:
-    """Return what workloads/crossovers.py has (CARRIED), from runs in which the network carried every size.
-    Of several rates, and of quiet and busy cores, the largest ratio counts.
+    """Return the contents of workloads/crossovers.py (CARRIED), from runs in which the network carried every
+    size. The largest ratio over all rates, and over quiet and busy cores, counts.
     """
     ratios: dict[tuple[str, str, int], dict[int, float]] = {}
     for run in runs:
@@ -113,9 +114,9 @@ def carried_sizes(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict
 
 
 def within(ratios: Mapping[int, float], limit: float) -> list[tuple[int, int | None]]:
-    """Return the spans of sizes whose ratios are within a limit, without an end where the largest size is one
-    of them. Sizes between two that were measured belong to a span where both do; one size alone is none, and
-    may be chance.
+    """Return the spans of sizes whose ratios are within a limit; the end is None where the span includes the
+    largest size. Sizes between two measured ones belong to a span if both do. A single size makes no span,
+    since it may be chance.
     """
     spans: list[tuple[int, int | None]] = []
     for is_within, sizes in itertools.groupby(sorted(ratios), lambda size: ratios[size] <= limit):
@@ -149,7 +150,7 @@ def slower(figures: Mapping[str, Any]) -> list[str]:
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.collectives", description=__doc__)
     parser.add_argument("--workers", default="2,4,8")
     parser.add_argument("--rates", default="0,200", help="of all links, in Mb/s; 0: unshaped")

@@ -1,9 +1,9 @@
-"""The job of tests/bench/collectives.py: each collective by `inc` and by a group of gloo's in turn, in the
-same processes and over the same links.
+"""The job of tests/bench/collectives.py: each collective by `inc` and by a gloo group in turn, in the same
+processes and over the same links.
 
-Arguments: turns, the seconds that a turn of a row takes at most, and nothing or one of MODES; behind `carry`
-perhaps the collective that alone is measured. Prints its rows, of worker 0, behind MARK, as JSON. A time is
-of a call and its wait, in seconds; with many in flight it is a share of all of them.
+Arguments: turns; the longest time of a row's turn, in seconds; then optionally one of MODES, and after
+`carry` optionally the only collective to measure. Worker 0 prints its rows as JSON after MARK. A time is that
+of a call and its wait, in seconds; with many in flight, the total divided by their number.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ IN_FLIGHT = 50
 SIZES_BYTES = (4, 64, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 LARGEST_IN_FLIGHT_BYTES = 1 << 16
 BUCKETS_BYTES = (1 << 10, 1 << 13, 1 << 16, 25 << 20)
-SMALL_LAYERS = 48  # of 1,088 bytes
+SMALL_LAYERS = 48  # 1,088 bytes each
 WARM_UP = 3
 _MOST_CALLS, _LEAST_CALLS = 60, 3
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A collective: what begins it on a group, of several in flight the one of that number, and returns its
-    work; and what makes its tensors anew.
+    """A collective: `begin` starts it on a group, on the tensors of that number of those in flight, and
+    returns its work; `renew` fills its tensors again.
     """
 
     begin: Callable[[Any, int], Any]
@@ -49,8 +49,8 @@ class Call:
 
 
 def calls(size_bytes: int, workers: int) -> dict[str, Call]:
-    """Return the collectives of so many bytes on the side of all workers, each in flight of its own tensors.
-    What is summed is made anew before each time: sums of sums are no numbers, soon.
+    """Return the collectives of `size_bytes` of all workers together, each in flight on tensors of its own.
+    Summed tensors are filled again before each call, since sums of sums would soon overflow.
     """
     in_flight = IN_FLIGHT if size_bytes <= LARGEST_IN_FLIGHT_BYTES else 1
     count = max(1, size_bytes // 4)
@@ -80,14 +80,14 @@ def calls(size_bytes: int, workers: int) -> dict[str, Call]:
 
 
 class Done:
-    """The work of what is done."""
+    """A work that has already finished."""
 
     def wait(self) -> bool:
         return True
 
 
 def iterations(groups: dict[str, Any]) -> dict[int, Call]:
-    """Return an iteration of DDP with many small parameters, by the bytes of its buckets."""
+    """Return an iteration of DDP with many small parameters, by the size of its buckets in bytes."""
     of_size: dict[int, Call] = {}
     for bucket_bytes in BUCKETS_BYTES:
         models = {}
@@ -107,7 +107,9 @@ def iterations(groups: dict[str, Any]) -> dict[int, Call]:
 
 
 def taken_s(call: Call, group: Any, times: int, in_flight: int, common: Any) -> list[float]:
-    """Return the time of each call, one after the other, or of so many at once, by the last worker."""
+    """Return the time of each of `times` calls, made one after another with `in_flight` at once, by the
+    slowest worker.
+    """
     taken = torch.zeros(times, dtype=torch.float64)
     for turn in range(times):
         call.renew()
@@ -125,7 +127,9 @@ def taken_s(call: Call, group: Any, times: int, in_flight: int, common: Any) -> 
 def compared(
     call: Call, groups: dict[str, Any], common: Any, turns: int, turn_s: float, in_flight: int
 ) -> dict[str, Any]:
-    """Return the medians by both groups, and of the turns' ratios; workers meet by a third one."""
+    """Time a call by both groups in turn, and return the medians and the ratios. Workers synchronise through
+    a third group.
+    """
     once_s = max(taken_s(call, groups[name], 2, in_flight, common)[-1] for name in groups) * in_flight
     all_s = torch.tensor([once_s], dtype=torch.float64)
     dist.all_reduce(all_s, dist.ReduceOp.MAX, group=common)
@@ -145,7 +149,7 @@ def compared(
 
 
 def call_alone_s(group: Any) -> float:
-    """Return what a sum's call takes of the script's thread, before it waits."""
+    """Return the median time of an all_reduce call in the script's thread, before it waits."""
     value, taken = torch.ones(256), []
     for _ in range(300):
         value.fill_(1)
@@ -165,14 +169,15 @@ def main(argv: list[str]) -> None:
     dist.init_process_group("inc")
     group = dist.new_group(backend="gloo") if mode == ITSELF else dist.group.WORLD
     groups = {"inc": group, "gloo": dist.new_group(backend="gloo")}
-    common = dist.new_group(backend="gloo")  # of none of the two, whose threads it would keep awake
+    # a group of its own: it would keep the threads of either measured group awake
+    common = dist.new_group(backend="gloo")
     workers, rows = dist.get_world_size(), []
 
     def row(name: str, size_bytes: int, call: Call, in_flight: int) -> None:
         figures = compared(call, groups, common, turns, turn_s, in_flight)
         rows.append({"collective": name, "bytes": size_bytes, "in_flight": in_flight, **figures})
 
-    for _ in range(WARM_UP):  # what a process does once is no row's
+    for _ in range(WARM_UP):  # keeps one-time costs of a process out of the rows
         for call in calls(SIZES_BYTES[3], workers).values():
             compared(call, groups, common, 1, turn_s, 1)
     if mode == CARRY:

@@ -1,11 +1,11 @@
-"""Congestion: what is sent again, how long sums take, and how jobs share a link, by depth of the links'
+"""Congestion: retransmissions, times of sums, and shares of a link between jobs, by depth of the links'
 queues. No fault is set.
 
 `python -m tests.bench.congestion [--json FILE] [--cases NAMES] [--buffers N,N] [--seconds S]`, as root. Each
-case is a network of its own for each depth; the deepest is what the others' times compare with, in the same
-run. Workers sum vector after vector; what is counted begins after a second. "again" is what was sent again of
-what was sent, by all workers. Shares of a link are compared by Jain's index (R. Jain et al., DEC TR-301,
-1984), over the time in which all jobs ran.
+case has a network of its own for each depth; the others' times are compared with the deepest's, in the same
+run. Workers sum vector after vector; counting begins after a second. "again" is the retransmitted share of
+all workers' packets. Shares of a link are compared by Jain's index (R. Jain et al., DEC TR-301, 1984), over
+the time in which all jobs ran.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Host = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The places of a job's workers, and the host that sums its units' partial sums."""
+    """The hosts of a job's workers, and the host that sums its units' partial sums."""
 
     members: tuple[Host, ...]
     ps: Host | None = None
@@ -61,21 +61,23 @@ class Case:
 
 
 def rack(workers: int) -> Case:
-    """One job in one unit."""
+    """Return a case of one job in one unit."""
     return Case(
         f"{workers} workers in a unit", (workers,), (Job(tuple((1, host) for host in range(1, workers + 1))),)
     )
 
 
 def star(units: int) -> Case:
-    """One job with a worker in each of so many units, each with a circuit to the unit of the PS."""
+    """Return a case of one job with a worker in each of `units` units, each with a circuit to the PS's
+    unit.
+    """
     job = Job(tuple((unit, 1) for unit in range(1, units + 1)), (units + 1, 1))
     return Case(f"{units} units and a PS", (1,) * (units + 1), (job,), (1,) * units + (units,), streams=units)
 
 
 def chain(units: int) -> Case:
-    """The same with two optical ports a unit and circuits in a ring, as by default: what comes from some
-    units crosses others.
+    """Return `star` with two optical ports for each unit and circuits in a ring, as by default: the traffic
+    of some units crosses others.
     """
     job = Job(tuple((unit, 1) for unit in range(1, units + 1)), (units + 1, 1))
     return Case(
@@ -84,7 +86,7 @@ def chain(units: int) -> Case:
 
 
 def shared(jobs: int) -> Case:
-    """Jobs over the same two optical links, which are slower than those of their hosts."""
+    """Return a case of jobs that share two optical links, which are slower than the hosts' links."""
     across = tuple(Job(((1, job), (2, job)), (3, job)) for job in range(1, jobs + 1))
     return Case(
         f"{jobs} jobs on a link", (jobs, jobs, jobs), across, (1, 1, 2), rate=400.0, optical_rate=100.0
@@ -105,12 +107,12 @@ CASES = {
 
 
 def jain(shares: Sequence[float]) -> float:
-    """1: all have the same; 1 / n: one has everything."""
+    """Return Jain's index: 1 if all shares are equal, 1 / n if one has everything."""
     return sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
 
 
 def described(case: Case, buffer_packets: int) -> dict[str, Any]:
-    """The configuration of a case's testbed."""
+    """Return the configuration of a case's testbed."""
     ports = case.ports or (0,) * len(case.hosts)
     return {
         "units": [
@@ -126,7 +128,7 @@ def described(case: Case, buffer_packets: int) -> dict[str, Any]:
 
 
 def measure(case: Case, buffer_packets: int, seconds: float, library: str | None = None) -> dict[str, Any]:
-    """Outside: brings the network up and runs the case once; see `findings`."""
+    """Bring the network up and run the case once, from outside the namespaces. Return `findings`."""
     words = json.dumps(
         {"case": asdict(case), "buffer": buffer_packets, "seconds": seconds, "library": library}
     )
@@ -142,8 +144,8 @@ def measure(case: Case, buffer_packets: int, seconds: float, library: str | None
 
 
 def findings(case: Case, jobs: Sequence[Sequence[dict[str, Any]]], drops: int) -> dict[str, Any]:
-    """Return the figures of all jobs by their workers' outputs: goodput by job, the share of the busiest link
-    that it is, fairness, packets sent again.
+    """Compute the figures of all jobs from their workers' outputs: goodput by job, the used share of the
+    busiest link, fairness, retransmissions.
     """
     begin = max(worker["counted_s"] for job in jobs for worker in job)
     end = min(job[0]["ends"][-UNDER_WAY - 1] for job in jobs)
@@ -168,7 +170,7 @@ def findings(case: Case, jobs: Sequence[Sequence[dict[str, Any]]], drops: int) -
 
 
 def inside(words: str) -> dict[str, Any]:
-    """Make the network of a case in the namespaces, and run its jobs at once."""
+    """Make a case's network in the namespaces, and run its jobs at the same time."""
     private_mounts("bench")
     from testbed.daemon.network import Network
     from testbed.local.names import mount_names
@@ -247,7 +249,7 @@ HEAD = (
 
 
 def line(case: Case, buffer_packets: int, figures: dict[str, Any], deep: dict[str, Any] | None) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     rates = " ".join(f"{rate:.1f}" for rate in figures["goodput_mbps"])
     longer = f"{100 * (deep['used'] / figures['used'] - 1):+.1f} %" if deep else ""
     return (
@@ -258,7 +260,7 @@ def line(case: Case, buffer_packets: int, figures: dict[str, Any], deep: dict[st
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.congestion", description=__doc__)
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--cases", default=",".join(CASES), help="what to measure (%(default)s)")

@@ -1,8 +1,8 @@
-"""A worker of tests/bench/congestion.py: sums vector after vector, several under way, between two moments
-that all workers are told.
+"""A worker of tests/bench/congestion.py: sum vector after vector, several under way, between two times that
+all workers are given.
 
-Prints "ready"; reads a line with two times of CLOCK_MONOTONIC in seconds: from when on it counts, and when it
-ends. All workers end after the same vector: who is past the second time adds one to the vector's first
+Prints "ready"; then reads a line with two times of CLOCK_MONOTONIC in seconds: when counting begins, and when
+to end. All workers end after the same vector: a worker past the second time adds one to the vector's first
 element. Prints one JSON object.
 """
 

@@ -1,15 +1,14 @@
-"""One all-reduce, five ways to sum: BMv2 with wide lanes, BMv2 with a register per lane, XDP, a parameter
-server, gloo's ring.
+"""One all-reduce by five ways of summing: BMv2 with wide lanes, BMv2 with a register for each lane, XDP, a
+parameter server, gloo's ring.
 
 `python -m tests.bench.engines [--json FILE] [--mtu 1500|3476] [--seconds N]`, as root. Two workers of one
-unit, unshaped links. Every way is measured once a round, in turn; goodput is that of tests/bench/goodput.py,
-the median of a round's all-reduces, and of the rounds the median and the extremes are shown. All sums are
+unit, unshaped links. Each round measures every way once. Goodput is defined in tests/bench/goodput.py: the
+median over a round's all-reduces; the table shows the median and the extremes over rounds. All sums are
 checked. The parameter server is a process at a third host; its traffic and gloo's cross the XDP unit's ToR.
-
-An all-reduce before the rounds, not counted, says how many of them fill --seconds. CPU time is the machine's
-for each gigabit of gradients that workers push, by whatever ran; and simple_switch's own for each push. PATH
-says which simple_switch runs. What cannot be measured (no simple_switch, or no program of this MTU, or a
-stale one) is left out, with the reason.
+An all-reduce before the rounds, which does not count, determines how many fill --seconds. CPU time is the
+whole machine's for each gigabit of gradients that workers push, and simple_switch's own for each push. PATH
+selects simple_switch. Ways that cannot be measured (no simple_switch, or no program of this MTU, or a stale
+one) are skipped, with the reason.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ WIDE, REGISTERS = "bmv2-wide", "bmv2-registers"
 MOST_TURNS = 1000
 AS_FOUND, WITH_MACROS, WITHOUT_MACROS = "as found on PATH", "with logging macros", "without logging macros"
 _ANSWER_S = 10
-# Of simple_switch.cpp: what it says of a packet if it may log at all; and a name that is in any build
+# strings of simple_switch.cpp: a log message, present only with logging macros; and a name in every build
 _LOGGED, _ALWAYS = b"Processing packet received on port", b"intrinsic_metadata.ingress_global_timestamp"
 
 
@@ -54,7 +53,7 @@ class Way:
 
 
 def ways(mtu: int) -> list[Way]:
-    """All rows at an MTU."""
+    """Return all rows at an MTU."""
     wide = Setup((WORKERS,), mtu=mtu, engine="bmv2", layout="wide")
     xdp = Setup((WORKERS,), mtu=mtu, spare=1)
     return [
@@ -67,7 +66,7 @@ def ways(mtu: int) -> list[Way]:
 
 
 def hindrance(way: Way) -> str | None:
-    """Return the reason why a row cannot be measured here; None if it can."""
+    """Return the reason why a row cannot be measured here, or None."""
     if way.setup.engine != "bmv2":
         return None
     layout, lanes, systems = way.setup.layout, lanes_for(way.setup.mtu), systems_named(way.setup.programs)
@@ -83,8 +82,8 @@ def hindrance(way: Way) -> str | None:
 
 
 def logging_macros(files: Iterable[bytes]) -> str:
-    """Return whether simple_switch was compiled with logging macros, by the contents of its program and of
-    what it loads.
+    """Return whether simple_switch was compiled with logging macros, from the contents of its program and the
+    libraries that it loads.
     """
     parts = [code for code in files if _ALWAYS in code]
     if not parts:
@@ -93,7 +92,9 @@ def logging_macros(files: Iterable[bytes]) -> str:
 
 
 def build() -> dict[str, str]:
-    """BMv2's version, and what can be told of how it was built. HostError if it is not here."""
+    """Return BMv2's version, and what its files reveal about how it was built. HostError if it is not
+    installed.
+    """
     path = binary()
     version = subprocess.run(
         [path, "--version"], capture_output=True, text=True, check=True, timeout=_ANSWER_S
@@ -106,12 +107,12 @@ def build() -> dict[str, str]:
 
 
 def turns(median_s: float, seconds: float) -> int:
-    """Return the number of all-reduces that take so long in all."""
+    """Return how many all-reduces fill `seconds`."""
     return min(MOST_TURNS, max(1, round(seconds / median_s)))
 
 
 def one_round(plan: Sequence[Way], counts: dict[str, int], size_bytes: int) -> dict[str, dict[str, Any]]:
-    """Return the figures of each way by its name; those of one setup share a network."""
+    """Measure each way once, and return the figures by name; ways with the same setup share a network."""
     by_name = {}
     for setup in dict.fromkeys(way.setup for way in plan):
         mine = [way for way in plan if way.setup == setup]
@@ -122,7 +123,7 @@ def one_round(plan: Sequence[Way], counts: dict[str, int], size_bytes: int) -> d
 
 
 def row(way: Way, size_bytes: int, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A way's figures over all rounds."""
+    """Summarise a way's figures over all rounds."""
     goodputs = [run["goodput_mbps"] for run in runs]
     median = statistics.median(goodputs)
     gigabits = [size_bytes * 8 / 1e9 * WORKERS * len(run["seconds"]) for run in runs]
@@ -147,15 +148,15 @@ def row(way: Way, size_bytes: int, runs: Sequence[dict[str, Any]]) -> dict[str, 
 
 
 def ratios(rows: Sequence[dict[str, Any]]) -> None:
-    """Adds what each of one MTU is of BMv2's wide lanes, by the medians."""
+    """Add to each row of an MTU its ratio to BMv2's wide lanes, by the medians."""
     wide = next((row["goodput_mbps"] for row in rows if row["name"] == WIDE and "skipped" not in row), None)
     for of in rows:
         of["of_wide"] = of["goodput_mbps"] / wide if wide and "skipped" not in of else None
 
 
 def layouts(rows: Sequence[dict[str, Any]]) -> tuple[float, float, float] | None:
-    """Return how many times as fast as a register per lane wide lanes are: by the medians, and the least and
-    most of a round. Takes one MTU's rows.
+    """Return how many times as fast wide lanes are as a register for each lane: by the medians, and the least
+    and most of a round. None where either was not measured. `rows` are those of one MTU.
     """
     by_name = {row["name"]: row for row in rows if "skipped" not in row}
     if not {WIDE, REGISTERS} <= by_name.keys():
@@ -173,7 +174,7 @@ HEAD = (
 
 
 def line(row: dict[str, Any]) -> str:
-    """Return a row for the screen."""
+    """Format a row for the terminal."""
     start = f"{row['label']:<30} {row['mtu']:>5}"
     if "skipped" in row:
         return f"{start} skipped: {row['skipped']}"
@@ -187,7 +188,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def at_mtu(mtu: int, size_bytes: int, rounds: int, seconds: float) -> list[dict[str, Any]]:
-    """All rows of an MTU; only those of BMv2, as skipped, if none of them can be measured."""
+    """Measure all rows of an MTU; if BMv2 cannot be measured at all, return only its rows, as skipped."""
     every = ways(mtu)
     reasons = {way.name: reason for way in every if (reason := hindrance(way))}
     plan = [way for way in every if way.name not in reasons]
@@ -210,7 +211,7 @@ def at_mtu(mtu: int, size_bytes: int, rounds: int, seconds: float) -> list[dict[
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.engines", description=__doc__)
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument(

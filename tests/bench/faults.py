@@ -1,6 +1,6 @@
-"""The list of faults, with figures: what each costs a job, and how long it is without progress.
+"""The list of faults, with figures: the cost of each to a job, and the longest time without progress.
 
-`python -m tests.bench.faults [--engine xdp|bmv2] [--json FILE]`, as root. Scenarios and what must hold:
+`python -m tests.bench.faults [--engine xdp|bmv2] [--json FILE]`, as root. Scenarios and assertions:
 tests/privileged/fault_scenarios.py, test_faults.py. A round is 61 fragments of 360 gradients; rounds a second
 are relative to the same job without faults in the same run.
 """
@@ -30,7 +30,9 @@ LONG = ROOT / "tests/privileged/jobs/long.py"
 
 
 def parameter_server_killed() -> dict[str, Any]:
-    """A real job with `--sync ps` whose server is killed: its exit code, what it said, and after how long."""
+    """Kill the server of a real job with `--sync ps`. Return the job's exit code, its message, and after how
+    long it ended.
+    """
     with running() as testbed:
         argv = [
             sys.executable,
@@ -69,7 +71,7 @@ def verdict(job: dict[str, Any]) -> str:
 
 
 def line(name: str, job: dict[str, Any], clean: dict[str, Any] | None, more: str = "") -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     share = f"{job['rounds_per_s'] / clean['rounds_per_s']:>8.2f}" if clean else f"{'':>8}"
     again = 100 * job["retransmitted"] / job["pushed"]
     return (
@@ -80,7 +82,7 @@ def line(name: str, job: dict[str, Any], clean: dict[str, Any] | None, more: str
 
 
 def table(figures: dict[str, Any]) -> list[str]:
-    """All rows."""
+    """Return all rows."""
     rates, eight = figures["rates"], figures["eight_jobs"]
     clean = rates["none"]
     rows = [
@@ -153,7 +155,7 @@ def _links(counters: dict[str, int]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.faults", description=__doc__)
     parser.add_argument("--engine", choices=("xdp", "bmv2"), default="xdp", help="of every ToR")
     parser.add_argument("--json", type=Path, help="where to write the figures")

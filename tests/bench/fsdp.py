@@ -1,12 +1,13 @@
-"""FSDP2 over the network's sums against gloo's: bytes per link beside their bounds, and an iteration's time.
+"""FSDP2 over the network's sums against gloo's: bytes on each link beside their bounds, and an iteration's
+time.
 
 `python -m tests.bench.fsdp [--rates 100,200] [--json FILE] [--into FILE]`, as root. A small transformer is
-sharded over four workers, in one unit and in two, which sum at a server's host or at a switch; both kinds
-train in turn in the same processes, over the same links. Bytes are those of rank 0's link, whole frames, and
-time that of the slowest worker; medians over turns.
+sharded over four workers, in one unit and in two; across units, sums are made at a server's host or at a
+switch. Both kinds train in turn in the same processes, over the same links. Bytes are whole frames on rank
+0's link, and time is the slowest worker's; medians over turns.
 
-Bounds, of W workers and S bytes on the side of all: an all-gather sends S / W up and takes S (W - 1) / W
-down; a reduce-scatter sends S (W - 1) / W up and takes S / W down. No frame's headers are in them.
+Bounds, for W workers and S bytes of all workers together: an all-gather sends S / W up and receives S (W - 1)
+/ W down; a reduce-scatter sends S (W - 1) / W up and receives S / W down. Frame headers are not included.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ TURNS, ITERATIONS, LIMIT_S = 4, 2, 120
 
 
 def bounds(row: Mapping[str, float], workers: int = WORKERS) -> tuple[float, float]:
-    """Return the bytes that a worker's link needs at least: up, down."""
+    """Return the least bytes that a worker's link must carry: up, down."""
     gathered, scattered = row["gathered_bytes"], row["scattered_bytes"]
     others = (workers - 1) / workers
     return gathered / workers + scattered * others, gathered * others + scattered / workers
 
 
 def measured(rate_mbps: float, turns: int, iterations: int) -> list[dict[str, Any]]:
-    """Return a row for each place of the workers on links of this rate."""
+    """Measure each placement of the workers on links of this rate, and return the rows."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "units.yaml"
@@ -104,7 +105,7 @@ def shown(figures: Mapping[str, Any]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.fsdp", description=__doc__)
     parser.add_argument("--rates", default="100,200", help="of all links, in Mb/s")
     parser.add_argument("--turns", type=int, default=TURNS)

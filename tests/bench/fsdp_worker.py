@@ -1,5 +1,5 @@
-"""A worker of tests/bench/fsdp.py: a small transformer, sharded by FSDP2, trained by the job's group and by
-gloo's in turn. Rank 0 prints what was measured in a line behind MARK.
+"""A worker of tests/bench/fsdp.py: train a small transformer, sharded by FSDP2, by the job's group and by
+gloo's in turn. Rank 0 prints the measurements in a line after MARK.
 
 `fsdp_worker.py TURNS ITERATIONS`
 """
@@ -43,8 +43,8 @@ class Model(nn.Module):
 
 
 class Asked:
-    """The bytes, on the side of all workers, of the collectives that FSDP asks for by the names that this
-    torch has for them: 2.13 has new ones.
+    """Counts the bytes, of all workers together, of the collectives that FSDP calls; it wraps them under the
+    names that this torch has (2.13 has new ones).
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,9 @@ class Asked:
 
 
 def trainer(group: dist.ProcessGroup) -> Callable[[], float]:
-    """Return what trains a model of its own, sharded over this group, for an iteration; it tells the loss."""
+    """Return a function that trains a model of its own, sharded over this group, for one iteration and
+    returns the loss.
+    """
     torch.manual_seed(3)
     model = Model()
     mesh = DeviceMesh.from_group(group, "cpu")
@@ -93,7 +95,7 @@ def trainer(group: dist.ProcessGroup) -> Callable[[], float]:
 
 
 def link_bytes() -> tuple[int, int]:
-    """Return what this host's link carried so far: up, down."""
+    """Return the bytes that this host's link has carried so far: up, down."""
     for line in Path("/proc/net/dev").read_text().splitlines():
         name, _, numbers = line.partition(":")
         if name.strip() == DEVICE:
@@ -129,7 +131,7 @@ def main(turns: int, iterations: int) -> None:
                 "scattered_bytes": (asked.scattered - before[1]) / iterations,
                 "loss": loss,
             }
-            if turn:  # the first turn lays FSDP's buffers out
+            if turn:  # FSDP allocates its buffers in the first turn
                 rows[kind].append(row)
     if dist.get_rank() == 0:
         print(MARK + json.dumps(rows), flush=True)

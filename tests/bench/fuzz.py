@@ -1,9 +1,9 @@
-"""Model and XDP programs, or model and a BMv2 switch, through very many packets, compared after each:
-verdict, frames, ports, slots, rings, counters.
+"""Run a model and the XDP programs, or a model and a BMv2 switch, on millions of random packets, and compare
+after each packet: verdict, frames, ports, slots, rings, counters.
 
 `python -m tests.bench.fuzz [--packets 10000000] [--bmv2-packets N] [--seed N] [--json FILE] [--into FILE]`.
-The packets are shared among processes, each with a seed of its own (N, N + 1, ...) and its own programs and
-maps; a packet on which the two differ ends its place's run. The exit code is 1 then.
+The packets are divided among processes, each with a seed of its own (N, N + 1, ...) and its own programs and
+maps. A packet on which the two differ ends its place's run, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LIMIT_S = 7200.0
 
 
 def shoot(packets: int, seed: int, processes: int) -> list[dict[str, Any]]:
-    """Return a row of findings for each process and place."""
+    """Run the processes, and return a row of findings for each process and place."""
     shares = [packets // processes + (at < packets % processes) for at in range(processes)]
     runs = {
         seed + at: partial(findings, "fuzz_run", str(share), str(seed + at), timeout_s=LIMIT_S)
@@ -43,7 +43,7 @@ def shoot(packets: int, seed: int, processes: int) -> list[dict[str, Any]]:
 
 
 def gathered(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Sums over the processes, by place."""
+    """Add up the processes' findings by place."""
     places: dict[str, dict[str, Any]] = {}
     for row in rows:
         place = places.setdefault(
@@ -95,7 +95,9 @@ def _sentence(shot: dict[str, Any]) -> str:
 
 
 def at_bmv2(packets: int, seed: int) -> dict[str, Any]:
-    """Shoot at a BMv2 switch; a packet on which it and the model differ ends the run, and is said."""
+    """Send packets to a BMv2 switch. A packet on which it and the model differ ends the run; `said` is the
+    message.
+    """
     began, counts, said = time.monotonic(), {}, ""
     try:
         counts = bmv2_model_run.findings("mutated", 1, packets, seed, LIMIT_S)
@@ -129,8 +131,8 @@ def main(argv: list[str]) -> int:
 
 
 def shot(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The figures of a run."""
-    began, host = time.monotonic(), facts()  # now: the tree may have another commit when a long run ends
+    """Make a run, and return its figures."""
+    began, host = time.monotonic(), facts()  # read now: the tree may have another commit when a long run ends
     rows = shoot(arguments.packets, arguments.seed, arguments.processes)
     places = gathered(rows)
     return {

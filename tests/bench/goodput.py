@@ -1,16 +1,16 @@
-"""All-reduce in the network against gloo's ring: on unshaped links, there with jumbo frames beside those of
-1500 bytes, on links with a rate, across units; and the error of dark times.
+"""All-reduce in the network against gloo's ring: on unshaped links, also with jumbo frames; on links with a
+rate; across units; and the error of dark times.
 
-`python -m tests.bench.goodput [--json FILE]`, as root; `--kinds inc` leaves gloo out. Goodput is the vector's
-bits over the time of one all-reduce, from the first worker's start to the last one's end: the median of
-several turns. Both kinds take turns in one run, in the same processes, over the same links at the same MTU,
-with offloads off.
+`python -m tests.bench.goodput [--json FILE]`, as root; `--kinds inc` omits gloo. Goodput is the vector's bits
+over the time of one all-reduce, from the first worker's start to the last one's end; the median of several
+turns. Both kinds take turns in one run, in the same processes, over the same links at the same MTU, with
+offloads off.
 
-Bounds. A link of R bit/s carries R / framing bit/s of gradients, framing being a frame's bytes over those
-of its gradients (1514 / 1440 at MTU 1500). In one unit every worker's link carries S up and S down: S *
-framing / R. Across U units the PS's link carries a partial sum of each unit for each result: U * S *
-framing / R. With a switch as the top each link, and each circuit to the top's unit, carries the vector once
-a way, as in one unit. gloo's ring takes each worker's link 2 (W - 1) / W times S each way.
+Bounds. A link of R bit/s carries R / framing bit/s of gradients, framing being a frame's bytes over those of
+its gradients (1514 / 1440 at MTU 1500). In one unit every worker's link carries S up and S down: S * framing
+/ R. Across U units the PS's link carries a partial sum of each unit for each result: U * S * framing / R.
+With a switch as the top each link, and each circuit to the top's unit, carries the vector once each way, as
+in one unit. With gloo's ring each worker's link carries 2 (W - 1) / W times S each way.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def unshaped(workers: Iterable[int]) -> list[Setup]:
 
 
 def jumbo(workers: Iterable[int]) -> list[Setup]:
-    """Return setups with each number of workers at both sizes of a packet, one after the other."""
+    """Return setups with each number of workers at both packet sizes, adjacent to each other."""
     return [Setup((count,), mtu=mtu) for count in workers for mtu in (1500, JUMBO_MTU)]
 
 
@@ -51,12 +51,12 @@ def shaped(workers: Iterable[int], rates_mbps: Iterable[float]) -> list[Setup]:
 
 
 def across(rates_mbps: Iterable[float]) -> list[Setup]:
-    """Both trees: below a parameter server's host, and of switches alone."""
+    """Return setups of both trees: with a parameter server's host at the top, and of switches alone."""
     return [Setup(UNITS, rate, top=top) for rate in rates_mbps for top in (SERVER, SWITCH)]
 
 
 def bound_s(setup: Setup, size_bytes: int, framing: float) -> float:
-    """Return the bound by the module's formulas; infinite rate gives 0."""
+    """Return the bound in seconds by the module's formulas; 0 for an unshaped link."""
     if setup.rate_mbps is None:
         return 0.0
     return partial_sums(setup) * size_bytes * framing * 8 / 1e6 / setup.rate_mbps
@@ -68,7 +68,7 @@ def partial_sums(setup: Setup) -> int:
 
 
 def case(name: str, setup: Setup, trial: Trial) -> dict[str, Any]:
-    """One network's findings beside what bounds them."""
+    """Measure one network, and return the findings beside their bounds."""
     by_kind = measure(setup, [trial])[0]["runs"][0]
     ring = 2 * (setup.workers - 1) / setup.workers
     row: dict[str, Any] = {
@@ -128,7 +128,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def dark_times() -> list[dict[str, Any]]:
-    """Measure reconfigurations of the default testbed, in its namespaces."""
+    """Measure reconfigurations of the default testbed, inside its namespaces."""
     private_mounts("bench")
     from testbed.daemon.network import Network
     from testbed.topology import catalogue
@@ -155,7 +155,7 @@ def numbers(text: str) -> list[int]:
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.goodput", description=__doc__)
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--mbytes", type=float, default=16.0, help="size of the vector (%(default)s)")

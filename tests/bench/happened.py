@@ -1,12 +1,12 @@
-"""The verdict where something happens: faults, other traffic, a timetable, missing statistics, on a job's own
+"""The verdict when something happens: faults, other traffic, a timetable, missing statistics, on a job's own
 links and elsewhere.
 
 `python -m tests.bench.happened [--repeats N] [--minutes M] [--json FILE] [--into DOCUMENT]`, as root. The
-same job runs in turn alone and beside each happening, on links so slow that the machine does not matter. The
-truth is the clock's, and nothing of the verdict is in it: a run whose round takes more than `TRUTH` longer
-than the median of those alone was not set by its links (under a timetable: longer than those alone take of
-circuits that are there half of the time). A run without statistics is never to be trusted. Each happening
-must be named where it is the job's, and nowhere else. Runs that are in FILE are kept.
+same job runs by turns alone and during each event, on links so slow that the machine does not matter. The
+truth comes from the clock alone, not from the verdict: a run was not set by its links if its round takes more
+than `TRUTH` longer than the median of the runs alone (under a timetable: longer than the runs alone would
+take with circuits present half of the time). A run without statistics must never be trustworthy. The verdict
+must name each event on the job's own links, and none elsewhere. Runs already in FILE are not repeated.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TABLE = {
     "matchings": [{"start_ms": 0, "circuits": [["u1o1", "u2o1"]]}, {"start_ms": 20, "circuits": []}],
 }
 LIT = 0.5
-AFTER_S = 2.0  # a job's first call is over by then
+AFTER_S = 2.0  # after a job's first collective
 SENDER = """\
 import socket, sys, time
 out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -67,8 +67,8 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A job's place and system, what happens beside it, and the note or reason that must name that: None
-    where it is none of the job's business.
+    """A job's placement and system, the event beside it, and the note or reason that must name the event
+    (None: the event does not concern the job).
     """
 
     name: str
@@ -101,7 +101,7 @@ NAMES = {"faults", "other_traffic", "timetable", "lost_light", "no_statistics"}
 
 @contextlib.contextmanager
 def happening(testbed: Testbed, case: Case) -> Iterator[None]:
-    """Have it happen, until the block ends."""
+    """Cause the event for the duration of the block."""
     name = ("--name", testbed.name)
     if case.happens in ("loss", "some loss"):
         loss = "10%" if case.happens == "loss" else "2%"
@@ -144,7 +144,7 @@ def run(testbed: Testbed, case: Case, folder: Path) -> dict[str, Any]:
     controller = Runtime.of(testbed.name).controller_socket
     later = threading.Timer(AFTER_S, lambda: rpc.call(controller, "schedule", schedule=TABLE))
     with happening(testbed, case):
-        if case.happens == "timetable":  # a job across units must have its circuits before
+        if case.happens == "timetable":  # later, since a job across units needs its circuits to start
             later.start()
         try:
             result = rpc.call(socket, "run", timeout_s=None, **request)
@@ -166,7 +166,7 @@ def run(testbed: Testbed, case: Case, folder: Path) -> dict[str, Any]:
 
 
 def judged(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows with their truth: whether links set them, and whether what happened was named."""
+    """Add the truth to the rows: whether links set them, and whether the event was named."""
     alone = {
         name: statistics.median([row["measured_ms"] for row in rows if row["case"] == name])
         for name in ("inc alone", "ring alone", "across, alone")
@@ -224,7 +224,7 @@ def tables(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Run what time allows, a row of the file each."""
+    """Make as many runs as time allows, and store each as a row of the file."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.happened", description=__doc__)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no run after so many")

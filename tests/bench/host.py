@@ -1,4 +1,4 @@
-"""The machine and the commit that a benchmark's figures were measured on."""
+"""The machine and the commit on which a benchmark's figures were measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def facts() -> dict[str, Any]:
-    """Kernel, cores, memory, processor and the commit under test."""
+    """Return kernel, cores, memory, processor and the commit under test."""
     memory_kib = next(
         line.split()[1]
         for line in Path("/proc/meminfo").read_text().splitlines()

@@ -1,12 +1,12 @@
-"""Large testbeds, whole: up, a ping between every two units that a circuit joins, a job of 8 workers, memory,
-down, and nothing left.
+"""Whole large testbeds: up, a ping between every two units that a circuit joins, a job of 8 workers, memory,
+down, and a check that nothing is left.
 
     python -m tests.bench.large [--shapes 64x4,250x1,16x16] [--json FILE]
 
-A shape is units x hosts of each. A unit has 4 optical ports, so that circuits can join 4 with a fifth,
-which sums theirs; where units have one host, they have 2, and the job is a ring of workers in 8 units.
-Memory is the proportional set size of all of the testbed's processes, before the job, divided by hosts.
-Pings go through the hosts' namespaces, entered from outside. Needs root.
+A shape is units x hosts of each. A unit has 4 optical ports, so that circuits can join 4 units with a fifth,
+which sums their gradients. Units of one host have 2 optical ports, and the job is a ring of workers in 8
+units. Memory is the proportional set size of all of the testbed's processes before the job, divided by hosts.
+Pings run in the hosts' namespaces, entered from outside. Needs root.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LIMIT_S = 600.0
 
 
 def done(*words: str) -> float:
-    """Run a command of the project to its end, and return the seconds that it took."""
+    """Run a command of the project, and return the seconds that it took. SystemExit if it fails."""
     began = time.monotonic()
     ended = command(*words, timeout_s=LIMIT_S)
     took_s = time.monotonic() - began
@@ -52,7 +52,7 @@ def memory_bytes(pids: list[int]) -> int:
 
 
 def pinged(daemon: int, topology: Topology) -> tuple[int, float]:
-    """Ping between every two units that a circuit joins; return how many pairs, and the seconds."""
+    """Ping between every two units that a circuit joins; return the number of pairs, and the seconds."""
     began, pairs = time.monotonic(), sorted(joined(topology))
     for a, b in pairs:
         source, target = topology.unit(a).members[0], topology.unit(b).members[-1]

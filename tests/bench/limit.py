@@ -1,10 +1,10 @@
-"""The frames a second that this machine moves without any aggregation, and the size at which XDP ends.
+"""The frames a second that this machine moves without any aggregation, and the largest MTU with native XDP.
 
-`python -m tests.bench.limit [--json FILE]`, as root. UDP senders with segmentation offload, as the
-endpoint's, each through a veth pair with the fabric's settings into an XDP program that counts and drops
-(`drop`), or into one that redirects to a second pair, whose program counts and drops (`redirect`): a push and
-a result go that way. Beside it, by MTU: whether a native XDP program can be attached, what the kernel says if
-not, and whether a frame of that size gets to it.
+`python -m tests.bench.limit [--json FILE]`, as root. UDP senders with segmentation offload, as the endpoint
+has, each send through a veth pair with the fabric's settings into an XDP program that counts and drops
+(`drop`), or into one that redirects to a second pair, whose program counts and drops (`redirect`): the path
+of a push and a result. Also, by MTU: whether a native XDP program can be attached, the kernel's message if
+not, and whether a frame of that size reaches it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WINDOW_S, WARM_S = 1.0, 0.3
 SENDERS = (1, 2)
 MTUS = (1500, ONE_BUFFER_MTU, ONE_BUFFER_MTU + 1, 3506, 3507, 4000, 9000)
 _NATIVE = 1 << 2
-_IFINDEX = 100  # frames.c indexes its map by the arriving device's
+_IFINDEX = 100  # frames.c indexes its map by the ifindex of the receiving device
 SEND = """
 import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -52,7 +52,9 @@ while count:
 
 
 class Rig:
-    """Pairs of hosts; in between, in this namespace, the ends that programs are attached to. Inside only."""
+    """Pairs of hosts, and between them, in this namespace, the ends that programs are attached to. For use
+    inside the namespaces only.
+    """
 
     def __init__(self, senders: int, mtu: int) -> None:
         self.names, self.mtu = [f"{side}{at}" for at in range(1, senders + 1) for side in "st"], mtu
@@ -103,7 +105,9 @@ def count(bpf: Any) -> int:
 
 @contextmanager
 def moving(mode: str, senders: int, mtu: int) -> Iterator[tuple[Rig, Any]]:
-    """Inside: frames that arrive all the time, and BCC's object, whose map counts them."""
+    """Keep frames arriving during the block, inside the namespaces. Yield the rig, and BCC's object, whose
+    map counts the frames.
+    """
     rig, compiled = Rig(senders, mtu), programs()
     bpf, drop, pass_on = compiled.bpf, compiled.functions["drop"], compiled.functions["pass_on"]
     with rig.up() as spawner:
@@ -134,7 +138,9 @@ def moving(mode: str, senders: int, mtu: int) -> Iterator[tuple[Rig, Any]]:
 
 
 def rate(mode: str, senders: int, mtu: int) -> dict[str, Any]:
-    """Inside: frames a second over some windows, and the machine's CPU time for each."""
+    """Measure, inside the namespaces, frames a second over three windows, and the machine's CPU time for each
+    frame.
+    """
     with moving(mode, senders, mtu) as (_, bpf):
         rates, costs = [], []
         for _ in range(3):
@@ -155,8 +161,8 @@ def rate(mode: str, senders: int, mtu: int) -> dict[str, Any]:
 
 
 def attachable(mtu: int) -> dict[str, Any]:
-    """Inside: what the kernel says to a native program on a veth of this MTU, and whether a full frame gets
-    to it.
+    """Attach a native program to a veth of this MTU, inside the namespaces. Return the kernel's answer, and
+    whether a full frame reaches the program.
     """
     compiled = programs()
     bpf = compiled.bpf
@@ -202,7 +208,7 @@ def outside(*words: Any) -> dict[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.limit", description=__doc__)
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--inside", help=argparse.SUPPRESS)

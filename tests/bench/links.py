@@ -1,8 +1,9 @@
-"""Rates that shaped links hold, by kind of traffic, rate and direction; the highest that holds; round trips
-of an idle link.
+"""The rates that shaped links hold, by kind of traffic, rate and direction; the highest rate that holds;
+round trips on an idle link.
 
-`python -m tests.bench.links [--json FILE]`, as root. The links' own counters over one second, under senders
-that offer 1.25 times the rate (TCP: as much as it can). What each kind is: tests/privileged/wire_traffic.py.
+`python -m tests.bench.links [--json FILE]`, as root. Rates are from the links' own counters over one second,
+under senders that offer 1.25 times the rate (TCP: as much as it can). tests/privileged/wire_traffic.py
+defines the kinds.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ COLUMNS = (
 
 
 def row(link: Found) -> Iterable[str]:
-    """A line for each direction. Way: ab is from the link's host, ba to it."""
+    """Yield a line for each direction: ab is from the link's host, ba to it."""
     idle = " ".join(f"{100 * share:.0f}" for share in link.idle_shares)
     for way in link.directions:
         error = 100 * (way.measured_mbps / link.case.rate_mbps - 1)
@@ -57,7 +58,9 @@ def shown(cases: list[Case]) -> list[Found]:
 
 
 def highest(kind: str, start_mbps: float) -> tuple[float | None, list[Found]]:
-    """The highest rate of a row of steps of a quarter that holds in one direction, and what was tried."""
+    """Search, in steps of a quarter, for the highest rate that holds in one direction. Return it (None: none
+    holds) and all that was measured.
+    """
     tried: list[Found] = []
     rate, best = start_mbps, None
     while LOWEST_MBPS <= rate <= HIGHEST_MBPS:
@@ -76,7 +79,7 @@ def highest(kind: str, start_mbps: float) -> tuple[float | None, list[Found]]:
 
 
 def round_trips() -> dict[str, list[float]]:
-    """Inside: pings over idle links of two hosts, nothing else between them."""
+    """Ping over otherwise idle links of two hosts, inside the namespaces."""
     with Rig([None, 10, 100, 1000], ["udp"]) as rig:
         return {name: rig.round_trips_ms(f"d{tag}s", f"d{tag}t") for name, tag in LINKS.items()}
 
@@ -96,7 +99,7 @@ def plain(link: Found) -> dict[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.links", description=__doc__)
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--no-search", action="store_true", help="leave out the search for the highest rate")

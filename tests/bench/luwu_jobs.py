@@ -1,8 +1,8 @@
-"""Jobs with an optimizer node, measured: what the NIC's place takes from computing, which time until an end
-goes back is right at which loss, and what faults cost.
+"""Jobs with an optimizer node, measured: how much computing the NIC costs by where it runs, which
+retransmission time is right at which loss, and the cost of faults.
 
-`python -m tests.bench.luwu_jobs nic|detect|faults [--pairs 3] [--json FILE]`, as root. Sides run by turns on
-one testbed; parameters are asserted to be the same to the bit, and nothing else.
+`python -m tests.bench.luwu_jobs nic|detect|faults [--pairs 3] [--json FILE]`, as root. Variants take turns on
+one testbed. The only assertion is that parameters are equal to the bit.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Bench:
         return self.folder / f"states{self._jobs}"
 
     def job(self, *more: str, states: Path | None = None, steps: int = STEPS) -> dict[str, Any]:
-        """Return what an iteration of a job took, in seconds, and what its NICs did."""
+        """Run a job, and return the seconds of an iteration and what its NICs did."""
         states = states or self.states()
         result, picture = self.folder / "result.json", self.folder / "record.png"
         words = self.words(states, "--gantt", str(picture), *more, steps=steps)
@@ -95,9 +95,9 @@ class Bench:
         assert ended.returncode == 0, ended.stderr
 
     def broken(self, act: Callable[[], None], states: Path, steps: int = 1000) -> tuple[str, float, int, int]:
-        """Run a job and act on it after iteration 3, beside it. Return what it said, how long after that it
-        ended, or where it went on, its longest time without an iteration; the last iteration that it told
-        of, and its exit code.
+        """Run a job, and call `act` beside it after iteration 3. Return the job's output; the seconds from
+        then until its end, or, where it continued, its longest time without an iteration; the last iteration
+        that it reported; its exit code.
         """
         argv = self.words(states, steps=steps)
         with start("testbed.run", *argv, together=True) as job:
@@ -164,7 +164,7 @@ def detect(bench: Bench, pairs: int) -> dict[str, Any]:
 
 
 def faults(bench: Bench, pairs: int) -> dict[str, Any]:
-    """Kills and what makes a job wait; each is resumed where it ended."""
+    """Kill processes, or make the job wait, and resume each job where it ended."""
     testbed, rows = bench.testbed, {}
     bench.job()
     kills = {

@@ -1,8 +1,8 @@
-"""LuWu's optimizer node beside the same work in sequence: `python -m tests.bench.luwu_node FOLDER`.
+"""LuWu's optimizer node compared with the same work in sequence: `python -m tests.bench.luwu_node FOLDER`.
 
-Both do, in turns in one run, the same reads, pushes, pulls, updates, writes and commits over the same store,
-through the same disks; the sequence does one after the other. Prints JSON; writes spans for
-`python -m workloads.luwu.gantt` where told to.
+Both do the same reads, pushes, pulls, updates, writes and commits over the same store and disks, by turns in
+one run; the sequence does one after the other. Prints JSON; writes spans for `python -m workloads.luwu.gantt`
+if asked.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ MIB = 1 << 20
 
 
 class Link:
-    """A full-duplex link of a declared rate: a request is done when its bytes would have crossed, after those
-    before it; gradients, all of a thousandth, come when their parameters have gone.
+    """A full-duplex link of a declared rate: a request is done when its bytes, and those of earlier requests,
+    would have crossed. Gradients, all of a thousandth, arrive once their parameters have left.
     """
 
     def __init__(self, bytes_per_s: float | None) -> None:
@@ -49,7 +49,7 @@ class Link:
     def pull(self, iteration: int, layer: int, gradients: memoryview) -> Future[None]:
         torch.frombuffer(gradients, dtype=torch.float32).fill_(1e-3)
         self._free_s["pull"] = max(self._free_s["pull"], self._free_s["push"])
-        return self._cross("pull", len(gradients) // 2)  # in two bytes each on the wire
+        return self._cross("pull", len(gradients) // 2)  # a gradient has two bytes on the wire
 
     def _cross(self, way: str, size: int) -> Future[None]:
         done: Future[None] = Future()
@@ -65,7 +65,7 @@ class Link:
 
 
 def in_sequence(store: Store, rule: Rule, link: Link, buffers: dict[str, memoryview]) -> None:
-    """An iteration, one thing after another."""
+    """Do an iteration, one step after another."""
     iteration, layers = store.iteration + 1, store.model.layers
 
     def wait(futures: list[Future[None]]) -> None:
@@ -140,7 +140,7 @@ def main() -> None:
                 zip((PARAMETERS, STATES, GRADIENTS), [memoryview(each) for each in made], strict=True)
             )
             with Node(store, rule, link, needed * options.pool_layers, options.clip) as node:
-                for _ in range(options.repeats + 1):  # the first warms up
+                for _ in range(options.repeats + 1):  # the first is a warm-up
                     before = store.moved_bytes
                     start = time.monotonic()
                     node.iterate()
@@ -156,7 +156,7 @@ def main() -> None:
         shutil.rmtree(top)
     predicted_s = None
     if options.reads_mbps and options.reads_mbps == options.writes_mbps and options.link_mbps:
-        # gradients cross the link in two bytes each; updates are left out
+        # gradients have two bytes each on the link; updates are not counted
         load = pipeline.Layer(
             layer.parameters_bytes, layer.gradients_bytes / 2, layer.states_bytes, 0.0, 0.0, 0.0
         )

@@ -1,7 +1,7 @@
-"""The time that the MILP takes on Table I's jobs, how far it gets, and the stages that take it.
+"""The MILP on Table I's jobs: its time, the gap that it reaches, and the time of its stages.
 
-`python -m tests.bench.milp [--json FILE] [--into FILE] [--seeds 5] [--gap 0.02] [--limit-s 60]`.
-Without a schedule to start from, one run after the other on one thread. Nothing here can fail.
+`python -m tests.bench.milp [--json FILE] [--into FILE] [--seeds 5] [--gap 0.02] [--limit-s 60]`. It starts
+without a schedule; runs follow one another on one thread. Nothing here can fail.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ JOBS = (40, 50, 60, 80, 100)
 
 
 def measured(seeds: Sequence[int], gap: float, limit_s: float) -> Iterator[dict[str, Any]]:
-    """A run for each number of jobs and seed."""
+    """Yield a run for each number of jobs and seed."""
     setting = SETTINGS["table1"]
     for count in JOBS:
         for seed in seeds:
@@ -57,7 +57,9 @@ def measured(seeds: Sequence[int], gap: float, limit_s: float) -> Iterator[dict[
 
 
 def shown(figures: dict[str, Any]) -> str:
-    """A row for each number of jobs: all seeds in ascending order of what a column has."""
+    """Return the table: a row for each number of jobs; each cell lists the seeds' values in ascending
+    order.
+    """
     rows = []
     for count in JOBS:
         runs = [run for run in figures["runs"] if run["jobs"] == count]
@@ -89,7 +91,7 @@ def _range(values: Sequence[float], digits: int) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.milp", description=__doc__)
     parser.add_argument("--json", type=Path, help="where the figures go")
     parser.add_argument("--into", type=Path, help="a document whose table to replace")

@@ -1,10 +1,9 @@
-"""Plants bugs in the programs, one at a time in a copy of the tree, and says which test finds each.
+"""Plant bugs in the programs, one at a time in a copy of the tree, and report which tests find each.
 
 `python -m tests.bench.mutations [--kind xdp|links|p4|endpoint|window|python] [--only TEXT] [--json FILE]
-[--into FILE]`; with `--from FILE` (several) what runs before have found is put together, and nothing run.
-Every kind of test of a program is run, also after one has found the bug. The exit code is 1 if a bug was
-found by none.
-Those of P4 need p4c and simple_switch; without them they are left out, which is said.
+[--into FILE]`; with `--from FILE` (repeatable) the findings of earlier runs are put together, and nothing is
+run. Every kind of test of a program is run, even after one has found the bug. The exit code is 1 if no test
+found a bug. P4's bugs need p4c and simple_switch; without these they are skipped, with a message.
 """
 
 from __future__ import annotations
@@ -54,12 +53,12 @@ _P4 = _FINDINGS.format(" import mutation_p4", "mutation_p4.findings()")
 
 
 class InvalidError(Exception):
-    """A mutated program does not compile or load: no bug that a test could find."""
+    """A mutated program does not compile or load, so it is no bug that a test could find."""
 
 
 @contextmanager
 def copy_of_tree() -> Iterator[Path]:
-    """A folder with all that the tests of programs need."""
+    """Make a folder with everything that the tests of programs need."""
     with tempfile.TemporaryDirectory(prefix="optinc-mutant-") as folder:
         root = Path(folder)
         for name in COPIED:
@@ -68,7 +67,7 @@ def copy_of_tree() -> Iterator[Path]:
                 shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(source, root / name)
-        (root / ".venv").symlink_to(ROOT / ".venv")  # privileged tests ask for the project's environment
+        (root / ".venv").symlink_to(ROOT / ".venv")  # privileged tests require the project's environment
         yield root
 
 
@@ -85,7 +84,7 @@ def _by_script(script: str, root: Path) -> dict[str, str]:
 
 
 def _build(root: Path) -> None:
-    """Compiles the endpoint there."""
+    """Compile the endpoint in the copy."""
     built = subprocess.run(
         [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
         cwd=root,
@@ -98,7 +97,9 @@ def _build(root: Path) -> None:
 
 
 def _p4(root: Path) -> dict[str, str]:
-    """The program on BMv2; the switch's own tests, ticks on a running network, and the frame of a tick."""
+    """Run the tests of P4: the program on BMv2, the switch's own tests, ticks on a running network, and the
+    frame of a tick.
+    """
     return {
         **_by_script(_P4, root),
         "switch": _failed(
@@ -145,9 +146,9 @@ def _python(root: Path) -> dict[str, str]:
 
 
 def _failed(root: Path, *tests: str) -> str:
-    """The first test that fails there, or nothing."""
+    """Return the first test that fails in the copy, or ""."""
     argv = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests]
-    environ = {**os.environ, REQUIRED: "all"}  # a test that is skipped finds nothing
+    environ = {**os.environ, REQUIRED: "all"}  # turn skips into failures: a skipped test finds nothing
     ended = subprocess.run(
         argv, cwd=root, env=environ, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
@@ -168,7 +169,7 @@ TRY: dict[Kind, Callable[[Path], dict[str, str]]] = {
 
 
 def tried(mutation: Mutation | None, kind: Kind) -> dict[str, Any]:
-    """Return the words of each kind of test on the bug; without one, on the programs as they are."""
+    """Run each kind of test on the bug (None: on the unchanged programs), and return their findings."""
     began = time.monotonic()
     with copy_of_tree() as root:
         if mutation:
@@ -214,7 +215,7 @@ def summary(figures: dict[str, Any]) -> str:
 
 
 def gathered(files: list[Path]) -> dict[str, Any]:
-    """Figures of runs before, as of one."""
+    """Put together the figures of earlier runs, as if of one."""
     runs = [json.loads(file.read_text()) for file in files]
     tried_kinds = {row["kind"] for run in runs for row in run["mutations"]}
     left_out = {
@@ -252,7 +253,7 @@ def main(argv: list[str]) -> int:
 
 
 def planted(arguments: argparse.Namespace) -> dict[str, Any] | None:
-    """The figures of a run; None where tests fail without a bug, which is said."""
+    """Make a run, and return its figures; None, with a message, where tests fail without a bug."""
     kinds = [kind for kind in Kind if not arguments.kind or kind.name.lower() in arguments.kind]
     missing = [name for name in ("simple_switch", "p4c-bm2-ss") if shutil.which(name) is None]
     left_out = {Kind.P4.value: " and no ".join(missing)} if Kind.P4 in kinds and missing else {}
@@ -266,7 +267,7 @@ def planted(arguments: argparse.Namespace) -> dict[str, Any] | None:
     figures: dict[str, Any] = {"host": facts(), "left_out": left_out, "mutations": []}
 
     def keep(bug: Mutation) -> None:
-        """Tries one, and writes down all so far: the whole takes long."""
+        """Try one bug, and write all findings so far, since the whole run takes long."""
         row = tried(bug, bug.kind)
         with writing:
             figures["mutations"].append(row)

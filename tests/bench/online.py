@@ -1,18 +1,19 @@
 """A bound for every policy that does not know the future: instances of Table I's limits that begin alike.
 
-`python -m tests.bench.online [--json FILE] [--into FILE]`. Four jobs come to a unit with four
-INC places in slot 0. Half of the time nothing more comes; else the longest job that Table I draws comes to
-that unit, in slot 1, 2, ... or `last`, each as often. Nothing here can fail.
+`python -m tests.bench.online [--json FILE] [--into FILE]`. Four jobs arrive in slot 0 at a unit with four INC
+places. With probability one half nothing more arrives; else the longest job that Table I draws arrives at
+that unit, in slot 1, 2, ... or `last`, each equally likely. Nothing here can fail.
 
-Until it comes a policy does the same in all of them, and what counts is the slot k from which the four hold
+Until it arrives, a policy does the same in all instances. What counts is the slot k from which the four hold
 all places:
 
-- All four with INC, the last from slot k on: alone they end k slots late. A long one that comes after slot k
-  finds no place before the first of the four ends, or uses its PS, whose update comes after the last byte.
-- One of the four with its PS: alone they end with its update, and the long one may find a place.
+- All four use INC, the last from slot k on. Without a long job they end k slots late. A long job that arrives
+  after slot k finds no place before the first of the four ends, or uses its PS, whose update follows the last
+  byte.
+- One of the four uses its PS. Without a long job they end with its update, and a long job may find a place.
 
-The least mean over k of CT-BTI over the optimum with hindsight is below every policy's, and below every
-mixture of policies.
+The least mean over k of CT-BTI over the optimum with hindsight is a lower bound for every policy, and for
+every mixture of policies.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ POLICIES = ("inc-fcfs", "inc-tw", "inc-tw+")
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """`short` and `long` are how many slots the four and the fifth take with INC, at a server's rate; `last`
-    its last slot to come.
+    """Instances in which the four take `short` slots with INC at a server's rate, the fifth takes `long`, and
+    the fifth arrives in slot `last` at the latest.
     """
 
     short: int
@@ -49,7 +50,7 @@ class Family:
     last: int
 
     def job(self, id_: int, slots: int, arrival: int) -> Job:
-        """Return a job in unit 0 with its PS in unit 1. It fills its last slot to a ten-thousandth."""
+        """Return a job in unit 0 with its PS in unit 1. It fills its last slot but for a ten-thousandth."""
         gigabits = slots * SLOT_S * SETTING.host_gbps * (1 - 1e-4)
         return Job(id_, ((0, WORKERS),), 1, gigabits, self.update_s(slots), arrival)
 
@@ -58,12 +59,12 @@ class Family:
         return slots * SLOT_S * SETTING.host_gbps * (1 - 1e-4) / 8 / SETTING.update_gbytes_per_s
 
     def alone(self) -> tuple[tuple[Job, ...], float]:
-        """The four, and their optimum in seconds."""
+        """Return the four jobs, and their optimal CT-BTI in seconds."""
         return tuple(self.job(number, self.short, 0) for number in range(SETTING.inc)), self.short * SLOT_S
 
     def with_long(self, slot: int) -> tuple[tuple[Job, ...], float]:
-        """The five, and a CT-BTI that knows of the fifth: one of the four leaves it its place, and uses its
-        PS.
+        """Return the five jobs, and the CT-BTI of a schedule that knows of the fifth: one of the four uses
+        its PS and so frees a place.
         """
         jobs = (*self.alone()[0], self.job(SETTING.inc, self.long, slot))
         return jobs, max((slot + self.long) * SLOT_S, self.short * SLOT_S + self.update_s(self.short))
@@ -71,7 +72,7 @@ class Family:
     def least_mean(self) -> float:
         """Return the mean of CT-BTI over the optimum, less 1, for the best k."""
         alone_s = self.alone()[1]
-        means = [0.5 * self.update_s(self.short) / alone_s]  # one of the four with its PS
+        means = [0.5 * self.update_s(self.short) / alone_s]  # one of the four uses its PS
         for k in range(self.last + 1):
             late = []
             for slot in range(k + 1, self.last + 1):
@@ -82,7 +83,7 @@ class Family:
         return min(means)
 
     def reached(self, name: str) -> float:
-        """A policy's weighted mean of CT-BTI over the optimum, less 1."""
+        """Return a policy's weighted mean of CT-BTI over the optimum, less 1."""
         cases = [(0.5, *self.alone())]
         cases += [(0.5 / self.last, *self.with_long(slot)) for slot in range(1, self.last + 1)]
         shares = []
@@ -98,7 +99,7 @@ def slots_of(megabytes: float, iterations: float) -> int:
 
 
 def worst(iterations: float) -> Family:
-    """The family that makes most of the bound, from the sizes that Table I draws."""
+    """Return the family with the highest bound, among the sizes that Table I draws."""
     least, most = (slots_of(megabytes, iterations) for megabytes in SETTING.megabytes)
     families = (Family(short, most, last) for short in range(least, most + 1) for last in range(1, short))
     return max(families, key=lambda family: (family.least_mean(), -family.short, -family.last))
@@ -116,7 +117,7 @@ def measured(counts: Sequence[float]) -> list[dict[str, Any]]:
 
 
 def shown(figures: dict[str, Any]) -> str:
-    """A row for each number of iterations."""
+    """Return the table: a row for each number of iterations."""
     head = ["iterations", "the four", "the fifth", "comes until", "no policy is below"]
     rows = []
     for row in figures["rows"]:
@@ -127,7 +128,7 @@ def shown(figures: dict[str, Any]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.online", description=__doc__)
     parser.add_argument("--json", type=Path, help="where the figures go")
     parser.add_argument("--into", type=Path, help="a document whose table to replace")

@@ -1,10 +1,11 @@
-"""The cost of the live page: processor time of `testbed web` and of the testbed, with a viewer and without.
+"""The cost of the live page: CPU time of `testbed web` and of the testbed, with a viewer and without.
 
     python -m tests.bench.page_cost [--configs default,eight] [--seconds S] [--json FILE]
 
-Needs root, and Debian's chromium. Each configuration is brought up, idle. The viewer is a browser that has
-the page open; its own time is not counted. `testbed` is what all of its processes took beyond what they took
-without a viewer. Clock ticks of 10 ms are counted, so that S seconds tell shares of a core by 1 / S %.
+Needs root, and Debian's chromium. Each configuration is brought up, idle. The viewer is a browser with the
+page open; its own time is not counted. `testbed` is the CPU time of all of the testbed's processes beyond
+their time without a viewer. CPU time is counted in clock ticks of 10 ms, so S seconds resolve shares of a
+core to 1 / S %.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SETTLED_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Shares of a core, in percent, and what the page was sent a second, in bytes."""
+    """Shares of a core in percent, and bytes a second sent to the page."""
 
     web: float
     testbed: float
@@ -36,7 +37,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A configuration: nobody looks, somebody does, and nobody again."""
+    """A configuration: without a viewer, with one, and without one again."""
 
     configuration: str
     before: Spent
@@ -45,17 +46,17 @@ class Row:
 
     @property
     def cost(self) -> float:
-        """Return what the viewer costs, of a core, in percent."""
+        """Return the cost of the viewer, in percent of a core."""
         return self.viewer.web + self.viewer.testbed - (self.before.testbed + self.after.testbed) / 2
 
 
 def seconds_of(pids: list[int]) -> float:
-    """Return the processor time that these processes have taken."""
+    """Return the CPU time that these processes have used."""
     return sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids if psutil.pid_exists(pid))
 
 
 def spent(web_pid: int, main_pid: int, wait: Callable[[], None]) -> Spent:
-    """Return what both took while `wait` waits."""
+    """Return the CPU time that both use while `wait` runs."""
     pids, began = pids_in_testbed(main_pid), time.monotonic()
     before = seconds_of([web_pid]), seconds_of(pids)
     wait()

@@ -1,8 +1,9 @@
-"""TW+ against TW and a lower bound, by seed: CT-BTI, circuits set up, and the policies' time in the same run.
+"""TW+ against TW and a lower bound, by seed: CT-BTI, circuits set up, and the policies' CPU time in the same
+run.
 
-`python -m tests.bench.policies [--json FILE] [--into FILE] [--seeds 20] [--bound-s 4]`. The
-bound of a small case is the larger of the MILP's after `--bound-s` seconds, and `least_s` below; that of a
-large one is `least_s`. Nothing here can fail.
+`python -m tests.bench.policies [--json FILE] [--into FILE] [--seeds 20] [--bound-s 4]`. The bound of a small
+case is the larger of the MILP's after `--bound-s` seconds and `least_s` below; that of a large case is
+`least_s`. Nothing here can fail.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from tests.bench.host import facts
 from tests.bench.tables import publish, table
 
 UPDATES = 6
-"""How many update times of a unit's jobs are looked at."""
+"""How many update times of a unit's jobs are considered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Jobs of a setting with other values, INC or not; `runs` of them at most, `small` if the MILP is
-    asked.
+    """A setting with other numbers of jobs and values, with INC or not; at most `runs` seeds; `small` where
+    the MILP is solved too.
     """
 
     label: str
@@ -59,9 +60,9 @@ CASES = (
 
 
 def least_s(limits: Limits, jobs: Sequence[Job], *, whole: bool) -> float:
-    """A lower bound of CT-BTI: in no interval that ends with the last job can INC places hold more jobs, and
-    optical ports carry more, than there is time for. Of a job's modes one is chosen, a mixture of them unless
-    `whole`.
+    """Return a lower bound of CT-BTI in seconds: in every interval that ends with the last job, the demand
+    for INC places and optical ports must fit the time. One mode is chosen for each job, or a mixture of modes
+    unless `whole`.
     """
     slot_s, began = limits.slot_s, min(job.arrival for job in jobs)
     modes: list[tuple[Job, Load, float]] = []
@@ -88,7 +89,7 @@ def least_s(limits: Limits, jobs: Sequence[Job], *, whole: bool) -> float:
                 modes.append((job, its, held))
         own = range(first, len(modes))
         row([(at, 1.0) for at in own], 1.0, 1.0)
-        # the end, the last column, is -1 until their number is known
+        # -1 stands for the last column, the end, until the number of columns is known
         row(
             [(-1, 1.0), *((at, -modes[at][2] - modes[at][1].update_s) for at in own)],
             job.arrival * slot_s,
@@ -133,7 +134,7 @@ def least_s(limits: Limits, jobs: Sequence[Job], *, whole: bool) -> float:
 
 
 def measured(cases: Sequence[Case], seeds: int, bound_s: float) -> Iterator[dict[str, Any]]:
-    """A case after the other; in each, a seed after the other."""
+    """Yield the results of each case; within a case, seeds follow one another."""
     for case in cases:
         setting = SETTINGS[case.setting].having({"job_count": case.jobs, **dict(case.others)})
         runs = []
@@ -185,7 +186,7 @@ def _told(outcome: Simulated) -> dict[str, Any]:
 
 
 def shown(figures: dict[str, Any]) -> str:
-    """A row for each case: means over seeds, the worst seed in brackets."""
+    """Return the table: a row for each case, means over seeds, the worst seed in brackets."""
     rows = []
     for case in figures["cases"]:
         runs = case["runs"]
@@ -219,7 +220,7 @@ def shown(figures: dict[str, Any]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.policies", description=__doc__)
     parser.add_argument("--json", type=Path, help="where the figures go")
     parser.add_argument("--into", type=Path, help="a document whose table to replace")

@@ -1,14 +1,14 @@
-"""The error of sums of real gradients: by the quantiser, beside binary32's ring and beside one scale for a
+"""The error of sums of real gradients: by the quantiser, by a ring in binary32, and with one scale for a
 whole vector.
 
-`python -m tests.bench.precision [--workers 2,8] [--steps 0,20,100] [--json FILE]`. Models are trained here,
-in one process: each worker has data of its own, and all their gradients are known. A vector is what DDP hands
-over: all parameters from the last to the first, divided by the workers. Its error is the L2 norm of what a
-sum is off from binary64's. The ring adds in binary32, each of W pieces of the vector from another worker on,
-as gloo's does. No network, no root.
+`python -m tests.bench.precision [--workers 2,8] [--steps 0,20,100] [--json FILE]`. Models are trained in this
+process: each worker has data of its own, and all gradients are known. A vector is what DDP passes to the
+backend: all parameters from the last to the first, divided by the number of workers. Its error is the L2 norm
+of the sum's difference from binary64's. The ring adds in binary32, each of W pieces of the vector starting at
+another worker, as gloo's does. No network, no root.
 
-It prints the ratio of the quantiser's error to the ring's, the same for one scale, the share of values that
-are not zero and became it, and the share of fragments whose largest magnitude lies where buckets are finest.
+Prints the ratio of the quantiser's error to the ring's, the same for one scale, the share of non-zero values
+that became zero, and the share of fragments whose largest magnitude lies where buckets are finest.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from tests.bench.host import ROOT, facts
 from workloads import quantiser
 from workloads.jobs.digits import DigitsNet, digits
 
-Loss = Callable[[int, int], Tensor]  # of a worker, in a step
+Loss = Callable[[int, int], Tensor]  # (worker, step) -> loss
 Vectors = Sequence[npt.NDArray[np.float32]]
 
 CONTEXT, WIDTH, HEADS, DEPTH, BATCH = 64, 128, 4, 3, 16
 
 
 class CharacterTransformer(nn.Module):
-    """A transformer of 630,000 parameters that guesses the next byte of a text."""
+    """A transformer of 630,000 parameters that predicts the next byte of a text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class CharacterTransformer(nn.Module):
 
 
 def of_digits() -> tuple[nn.Module, Loss]:
-    """Return the repository's own job, and its loss."""
+    """Return the model of the repository's digits job, and its loss."""
     model, (images, labels) = DigitsNet(), digits()[0].tensors
 
     def loss(worker: int, step: int) -> Tensor:
@@ -70,7 +70,7 @@ def of_digits() -> tuple[nn.Module, Loss]:
 
 
 def of_text() -> tuple[nn.Module, Loss]:
-    """Return a transformer that reads the documents, and its loss."""
+    """Return a transformer that is trained on the documents, and its loss."""
     text = "".join(path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))).encode()
     model, data = CharacterTransformer(), torch.tensor(list(text))
 
@@ -89,7 +89,9 @@ MODELS = {"digits": of_digits, "transformer": of_text}
 def gradients(
     model: nn.Module, loss: Loss, workers: int, steps: Sequence[int]
 ) -> Iterator[tuple[int, Vectors]]:
-    """Yield the gradients of all workers at these steps, divided by the workers."""
+    """Train the model, and yield the gradients of all workers at these steps, divided by the number of
+    workers.
+    """
     optimiser = torch.optim.Adam(model.parameters(), 1e-3)
     for step in range(max(steps) + 1):
         rows = []
@@ -108,7 +110,7 @@ def gradients(
 
 
 def by_ring(vectors: Vectors) -> npt.NDArray[np.float32]:
-    """Return the sum in binary32, each piece from another worker on."""
+    """Return the sum in binary32; each piece is added from another worker on."""
     pieces = [np.array_split(vector, len(vectors)) for vector in vectors]
     sums = []
     for piece in range(len(vectors)):
@@ -120,7 +122,7 @@ def by_ring(vectors: Vectors) -> npt.NDArray[np.float32]:
 
 
 def by_one_scale(vectors: Vectors) -> npt.NDArray[np.float32]:
-    """Return the sum with the scale of the largest value of all."""
+    """Return the sum with one scale, that of the largest value of all vectors."""
     workers, total = len(vectors), np.zeros(vectors[0].size, np.uint32)
     scale = quantiser.scale_of(max(quantiser.largest_exponent(vector) for vector in vectors), workers)
     lanes, out = np.empty(total.size, ">u4"), np.empty(total.size, np.float32)
@@ -132,7 +134,7 @@ def by_one_scale(vectors: Vectors) -> npt.NDArray[np.float32]:
 
 
 def errors(vectors: Vectors) -> dict[str, float]:
-    """Return what the ways are off by, over the ring's; and how the quantiser fared."""
+    """Return the errors of the ways, relative to the ring's, and statistics of the quantiser."""
     exact = np.sum([vector.astype(np.float64) for vector in vectors], axis=0)
     summed, scales, zeroed = quantiser.summed(list(vectors))
     off = [float(np.linalg.norm(way - exact)) for way in (by_ring(vectors), summed, by_one_scale(vectors))]
@@ -146,7 +148,7 @@ def errors(vectors: Vectors) -> dict[str, float]:
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.precision", description=__doc__)
     parser.add_argument("--workers", type=numbers, default=(2, 8), help="numbers of workers (2,8)")
     parser.add_argument("--steps", type=numbers, default=(0, 20, 100), help="steps to look at (0,20,100)")

@@ -1,8 +1,8 @@
-"""The commit that each generated table of the documents was measured at, and the code that it depends on.
+"""The commit at which each generated table of the documents was measured, and the code that it depends on.
 
 `python -m tests.bench.provenance` lists the tables whose code has changed since, with the number of commits
-that touch it; `--all` lists the others as well. A table is measured again by its own command, which stands
-above it.
+that touch it; `--all` lists the others too. The command that measures a table stands above it in the
+document.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ FOLDERS: Mapping[str, Sequence[str]] = {
     "tw_online": _P4INC,
     "clusters": ("testbed/systems/aleph",),
 }
-"""By table, the folders and files without which its numbers would be others."""
+"""By table, the folders and files that its numbers depend on."""
 ELSEWHERE = {"3f47a9e": "ryujaehun/pytorch-gpu-benchmark", "1e115ff": "facebookresearch/param"}
 """Commits of other repositories that documents name."""
 OLD = 100
-"""Commits: what was measured longer ago is to be measured again, changed or not."""
+"""A table measured more commits ago is to be measured again, whether its code changed or not."""
 _COMMIT = r"\b[Cc]ommit\s+([0-9a-f]{7,40})\b"
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A generated table: its name, its document, and the commit that it names (None: none)."""
+    """A generated table: its name, its document, the commit that it names (None: none), and its text."""
 
     name: str
     document: Path
@@ -74,7 +74,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Age:
-    """The commits that have come since a table was measured, and those of them that touch its code."""
+    """The number of commits since a table was measured, and how many of them touch its code."""
 
     commits: int
     touching: int
@@ -85,7 +85,7 @@ class Age:
 
 
 def depends(name: str) -> str:
-    """Return the sentence that a table has on its code."""
+    """Return the sentence about its code that a table contains."""
     return f"Its code: {', '.join(f'`{path}`' for path in FOLDERS[name])}."
 
 
@@ -115,7 +115,7 @@ def exists(commit: str, root: Path = ROOT) -> bool:
 
 
 def lacks_history(root: Path = ROOT) -> str | None:
-    """Return why a repository cannot say which commits exist; None where it can."""
+    """Return the reason why a repository cannot tell which commits exist, or None."""
     answer = _git(root, "rev-parse", "--is-shallow-repository")
     if answer.returncode:
         return "no git repository"
@@ -123,7 +123,7 @@ def lacks_history(root: Path = ROOT) -> str | None:
 
 
 def age(commit: str, paths: Sequence[str], root: Path = ROOT) -> Age:
-    """Return how old what was measured at a commit is."""
+    """Count the commits since a commit, and those that touch `paths`."""
     counts = [_git(root, "rev-list", "--count", f"{commit}..HEAD", *more) for more in ((), ("--", *paths))]
     return Age(*(int(answer.stdout) for answer in counts))
 
@@ -133,7 +133,7 @@ def _git(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.provenance", description=__doc__)
     parser.add_argument("--all", action="store_true", help="tables whose code has not changed, too")
     arguments = parser.parse_args(argv)

@@ -1,8 +1,8 @@
 """Networks, and the workers that a speed benchmark runs on them, in namespaces of their own.
 
-`measure(SETUP, TRIALS)` outside brings one network up and runs every trial on it, `rounds` times in turn;
-`python -m tests.bench.rack` is the inside. A trial's workers alternate between the kinds that it compares, so
-that both see the same minutes of the machine.
+`measure(SETUP, TRIALS)`, outside the namespaces, brings one network up and runs every trial on it, repeatedly
+in turn; `python -m tests.bench.rack` is the inner process. A trial's workers alternate between the kinds that
+it compares, so that the machine's state is the same for all kinds.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tests.bench.host import ROOT
 
 MARK = "result: "
 KINDS = ("inc", "gloo")
-SERVER, SWITCH = "server", "switch"  # what sums last, across units
+SERVER, SWITCH = "server", "switch"  # the top of a tree across units
 _LIMIT_S = 600
 PS_JOB = "bench"
-BUFFER_PACKETS = 512  # not the default: tables of shaped links say so
+BUFFER_PACKETS = 512  # not the default, which tables of shaped links state
 _PS_PORT = 5999
 _END_S = 10
 _ENVIRONMENT = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/usr/sbin"}
@@ -39,8 +39,8 @@ _ENVIRONMENT = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1", "PATH": "/
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A network: hosts with workers by unit; with several units, a further one for the job's PS, whose host
-    sums last unless `top` is SWITCH. `rate_mbps` None: unshaped.
+    """A network: hosts with workers by unit. With several units there is another unit for the job's PS, and
+    its host is the top of the tree unless `top` is SWITCH. `rate_mbps` None: unshaped.
 
     The kind `ps` needs one unit with a spare host, where its server runs.
     """
@@ -48,10 +48,10 @@ class Setup:
     hosts: tuple[int, ...]
     rate_mbps: float | None = None
     mtu: int = 1500
-    xdp: str | None = None  # the programs' mode; None: as the testbed chooses it by the MTU
+    xdp: str | None = None  # the programs' mode; None: chosen by the testbed from the MTU
     engine: str = "xdp"
     layout: str = "wide"  # of BMv2's lanes
-    programs: tuple[str, ...] | None = None  # of systems that BMv2 has; None: all
+    programs: tuple[str, ...] | None = None  # the systems whose programs BMv2 runs; None: all
     spare: int = 0
     top: str = SERVER
 
@@ -61,7 +61,7 @@ class Setup:
 
     @property
     def framing(self) -> float:
-        """Bytes on a link for each byte of gradients that a full packet carries."""
+        """Return the bytes on a link for each byte of gradients in a full packet."""
         return (14 + self.mtu) / (4 * lanes_for(self.mtu))
 
 
@@ -77,11 +77,13 @@ class Trial:
     segment: int | None = None  # slots; None: an equal share of the switch's
     library: str | None = None  # another compiled endpoint
     core: int | None = None  # where the workers run; None: anywhere
-    fifo: bool = False  # run them before whatever is scheduled as usual, gloo's threads too
+    fifo: bool = False  # SCHED_FIFO: before all ordinary processes; also for gloo's threads
 
 
 def measure(setup: Setup, trials: Sequence[Trial], repeat: int = 1) -> list[dict[str, Any]]:
-    """Outside: by trial, `findings` of each of `repeat` times; the trials run in turn."""
+    """Bring the network up, from outside the namespaces, and run the trials in turn, `repeat` times. Return
+    for each trial its `findings` of each time.
+    """
     words = json.dumps(
         {"setup": asdict(setup), "trials": [asdict(trial) for trial in trials], "repeat": repeat}
     )
@@ -96,7 +98,7 @@ def measure(setup: Setup, trials: Sequence[Trial], repeat: int = 1) -> list[dict
 
 def findings(setup: Setup, trial: Trial, workers: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return by kind the seconds of each all-reduce, from the first worker's start to the last one's end, and
-    the resources that it took.
+    the resources that it used.
     """
     fragments = -(-trial.size_bytes // 4 // lanes_for(setup.mtu))
     by_kind: dict[str, Any] = {}
@@ -115,18 +117,20 @@ def findings(setup: Setup, trial: Trial, workers: Sequence[dict[str, Any]]) -> d
             "spread": (max(seconds) - min(seconds)) / statistics.median(seconds),
             "workers_cpu_s": sum(w["cpu_s"] for w in mine),
             "machine_cpu_s": (machine_s := statistics.median(w["machine_s"] for w in mine)),
-            "busy": machine_s / (os.cpu_count() or 1) / sum(seconds),  # of the cores, by whomever
+            "busy": machine_s / (os.cpu_count() or 1) / sum(seconds),  # share of all cores, by all programs
             "switches_cpu_s": statistics.median(w["switches_s"] for w in mine),  # BMv2's processes
             "counters": [w["counters"] for w in mine],
         }
-        # gloo has no such pairs: for it, as much of the vector as a pair carries
+        # gloo has no pairs of push and result: for it, a pair is as much of the vector as one carries
         by_kind[kind]["worker_us_per_pair"] = by_kind[kind]["workers_cpu_s"] * 1e6 / pairs
         by_kind[kind]["machine_us_per_pair"] = by_kind[kind]["machine_cpu_s"] * 1e6 / pairs
     return by_kind
 
 
 def compiled(folder: Path, defines: dict[str, int], extra: Sequence[str] = ()) -> str:
-    """The endpoint with other values of its constants, as a shared object in `folder`."""
+    """Compile the endpoint with other values of its constants, as a shared object in `folder`. Return
+    its path.
+    """
     native = ROOT / "workloads/native"
     texts = {path: path.read_text() for path in sorted(native.glob("*.[ch]"))}
     for name, value in defines.items():
@@ -151,19 +155,19 @@ def compiled(folder: Path, defines: dict[str, int], extra: Sequence[str] = ()) -
 
 
 def scheduled(trial: Trial) -> list[str]:
-    """Return the words before a worker's command that have it scheduled as a trial says."""
+    """Return the words to put before a worker's command, so that it is scheduled as the trial says."""
     return [*pinned(trial.core), *(["chrt", "--fifo", "1"] if trial.fifo else [])]
 
 
 def pinned(core: int | None) -> list[str]:
-    """Return the words before a command that is to run on one core."""
+    """Return the words to put before a command, so that it runs on one core."""
     return [] if core is None else ["taskset", "-c", str(core)]
 
 
 @contextmanager
 def serving(network: Any, setup: Setup, trial: Trial, folder: Path) -> Iterator[tuple[str, int]]:
-    """Inside: a parameter server at the last host of the first unit, and its address. Workers may come before
-    it is ready.
+    """Run a parameter server, inside the namespaces, at the last host of the first unit during the block, and
+    yield its address. Workers may connect before it is ready.
     """
     from testbed.topology import addresses
 
@@ -196,7 +200,7 @@ def serving(network: Any, setup: Setup, trial: Trial, folder: Path) -> Iterator[
 
 
 def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> dict[str, Any]:
-    """Inside: one trial on a running network."""
+    """Run one trial on a running network, inside the namespaces."""
     from testbed.topology import addresses
     from tests.forests import p4inc, switches
 
@@ -257,7 +261,7 @@ def run(network: Any, setup: Setup, trial: Trial, number: int, folder: Path) -> 
 
 
 def described(setup: Setup) -> dict[str, Any]:
-    """The configuration of a setup's testbed."""
+    """Return the configuration of a setup's testbed."""
     counts = [*setup.hosts, *((1,) if len(setup.hosts) > 1 else ())]
     counts[0] += setup.spare
     return {
@@ -274,7 +278,7 @@ def described(setup: Setup) -> dict[str, Any]:
 
 
 def main(words: str) -> None:
-    """Inside."""
+    """Make the network and run the trials, as the inner process."""
     private_mounts("bench")
     from testbed.daemon.network import Network
     from testbed.dataplanes.xdp import program

@@ -1,17 +1,20 @@
-"""The time until new circuits carry light, and how well dark times are kept.
+"""The time until new circuits carry light, and the accuracy of dark times.
 
     python -m tests.bench.reconfiguration [--rows curve,jobs,dark] [--units 8x4,64x4,250x1] [--json FILE]
 
-Needs root. Each size of fabric is brought up in namespaces of its own. `curve` asks for circuits again and
-again: one (`request`), a quarter of all and all (`apply`), and draws from when a request came in to when its
-circuits carried light and the routes over them were set, less the dark time asked for, with its parts: the
-plan; the optical switch's flows, their barrier and what is read back; the lead, in which all ports are told;
-the darkness beyond what was asked for, routes that were not set while it was dark among it. `settled` is when
-every ToR's flows were read back, `answer` when who asked had the answer. `jobs` does the same with jobs over
-two units each, whose results are sent by the new circuits then. `dark` holds 1,000 dark times against what
-was asked for, quiet and with a busy loop on every core; an error is at most so much too large as its
-resolution says. A darkness that nobody saw more closely than 200 us, as the prober was held up, says nothing
-and is counted apart.
+Needs root. Each size of fabric is brought up in namespaces of its own.
+
+`curve` repeatedly asks for circuits: one (`request`), a quarter of all, and all (`apply`). It measures the
+time from the arrival of a request until its circuits carry light and the routes over them are set, less the
+dark time asked for, and its parts: the plan; the optical switch's flows, with their barrier and read-back;
+the lead, in which all ports are notified; and the dark time beyond the one asked for, which includes routes
+set after it. `settled` is when every ToR's flows were read back, `answer` when the client had the answer.
+
+`jobs` does the same with jobs over two units each, whose results then use the new circuits.
+
+`dark` compares 1,000 dark times with those asked for, on quiet cores and with a busy loop on every core. An
+error may be too large by its resolution at most. A dark time that the prober, because it was held up,
+resolved to no better than 200 us proves nothing, and is counted separately.
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ def topology_of(units: int, hosts: int, ocs: OcsSpec) -> Topology:
 
 
 def ring(units: int) -> Wiring:
-    """A circuit between every two neighbours, the last one's the first."""
+    """Return a circuit between every two neighbours, and between the last unit and the first."""
     return [
         [addresses.optical_port_name(unit, 2), addresses.optical_port_name(unit % units + 1, 1)]
         for unit in range(1, units + 1)
@@ -66,7 +69,7 @@ def ring(units: int) -> Wiring:
 
 
 def rewired(circuits: Wiring, count: int, chance: random.Random) -> Wiring:
-    """So many of the circuits with their second ends changed round."""
+    """Return the circuits with the second ends of `count` of them rotated."""
     chosen = sorted(chance.sample(range(len(circuits)), count))
     changed = [list(pair) for pair in circuits]
     for number, place in enumerate(chosen):
@@ -75,7 +78,7 @@ def rewired(circuits: Wiring, count: int, chance: random.Random) -> Wiring:
 
 
 def spent(record: dict[str, Any], answer_ms: float) -> dict[str, float]:
-    """A change's parts in milliseconds."""
+    """Return the parts of a change, in milliseconds."""
     since = record["since_asked_ms"]
     carried = max(since["lit"], since["routed"])
     return {
@@ -93,7 +96,7 @@ def spent(record: dict[str, Any], answer_ms: float) -> dict[str, float]:
 
 
 class Asker:
-    """Asks a network's controller for circuits, and follows them with the jobs that there are."""
+    """Asks a network's controller for circuits, and reroutes the present jobs over them."""
 
     def __init__(self, network: Any, seed: int) -> None:
         self._network, self._chance, self._jobs = network, random.Random(seed), {}
@@ -112,7 +115,7 @@ class Asker:
         return {**spent(record, 1000 * (answered - begun)), **({"jobs": followed_ms} if self._jobs else {})}
 
     def request(self) -> dict[str, Any]:
-        """A circuit between two units that have none."""
+        """Request a circuit between two units that have none."""
         socket = self._network.controller_socket
         while True:
             pair = [addresses.unit_name(u) for u in self._chance.sample(range(1, self.units + 1), 2)]
@@ -126,7 +129,7 @@ class Asker:
         return self.apply(self.circuits)
 
     def begin_jobs(self, count: int) -> None:
-        """Jobs of two workers in neighbouring units."""
+        """Admit jobs of two workers in neighbouring units."""
         from tests.forests import p4inc
 
         for number in range(1, count + 1):
@@ -137,7 +140,7 @@ class Asker:
 
 
 def curve(network: Any, jobs: int) -> list[dict[str, Any]]:
-    """Rows of one fabric: one circuit, a quarter of them, all."""
+    """Return the rows of one fabric: one circuit, a quarter of them, all."""
     asker = Asker(network, seed=1)
     asker.begin_jobs(jobs)
     rows = [{"changed": "one", "changes": [asker.request() for _ in range(CHANGES)]}] if not jobs else []
@@ -149,7 +152,7 @@ def curve(network: Any, jobs: int) -> list[dict[str, Any]]:
 
 @contextmanager
 def busy_cores(is_busy: bool) -> Iterator[None]:
-    """A loop on every core."""
+    """Run a loop on every core during the block."""
     loops = [multiprocessing.Process(target=_spin, daemon=True) for _ in range(os.cpu_count() or 1)]
     for loop in loops if is_busy else ():
         loop.start()
@@ -167,8 +170,8 @@ def _spin() -> None:
 
 
 def dark_times(network: Any, times: int) -> list[dict[str, Any]]:
-    """Errors of dark times in microseconds, quiet and busy. Every pair of units has two circuits, which are
-    crossed: one pair's, a quarter of all, all, in turn.
+    """Return the errors of dark times in microseconds, quiet and busy. Every pair of units has two circuits,
+    which are swapped: those of one pair, of a quarter of all, and of all, in turn.
     """
     names = addresses.optical_port_name
     pairs = len(network.topology.units) // 2
@@ -195,7 +198,7 @@ def dark_times(network: Any, times: int) -> list[dict[str, Any]]:
 
 
 def inside(row: str, units: int, hosts: int, times: int) -> None:
-    """Bring the fabric up within the namespaces, measure, print."""
+    """Bring the fabric up inside the namespaces, measure, and print."""
     private_mounts("bench")
     from testbed.daemon.network import Network
 
@@ -222,12 +225,12 @@ def in_namespaces(row: str, size: str, times: int) -> list[dict[str, Any]]:
 
 
 def share(values: Sequence[float], part: float) -> float:
-    """The value that such a part of them does not exceed."""
+    """Return the value that the share `part` of the values does not exceed."""
     return sorted(values)[min(len(values) - 1, int(part * len(values)))]
 
 
 def shown(row: str, size: str, result: dict[str, Any]) -> str:
-    """A line of the table."""
+    """Return a line of the table."""
     if row == "dark":
         load = "busy" if result["busy"] else "quiet"
         seen = [

@@ -1,9 +1,9 @@
-"""The window and ALEPH's integrity check at growing losses, on running testbeds: how long sums take, and
-what is sent for them.
+"""The window and ALEPH's integrity check at growing losses, on running testbeds: the time of sums, and the
+packets sent for them.
 
-`python -m tests.bench.recoveries [--json FILE] [--into FILE] [--pairs 3]`, as root. Jobs run by turns,
-window, integrity, integrity, window: a ratio is of two neighbours. Every link loses frames, each way. Sums
-are asserted to be exact, and nothing else.
+`python -m tests.bench.recoveries [--json FILE] [--into FILE] [--pairs 3]`, as root. Jobs run by turns:
+window, integrity, integrity, window. A ratio is of two adjacent jobs. Every link loses frames in both
+directions. The only assertion is that sums are exact.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Case:
     config: str
     system: str
     workers: int
-    links: tuple[str, ...]  # beside the workers'
+    links: tuple[str, ...]  # with loss, in addition to the workers' links
 
 
 CASES = (
@@ -61,8 +61,8 @@ CASES = (
 
 
 def run(testbed: Testbed, case: Case, recovery: Recovery, sums: int, folder: Path) -> dict[str, Any]:
-    """Return how long a sum took in one job, in milliseconds, and what its workers sent beside first pushes,
-    as shares of those.
+    """Run one job. Return the milliseconds of a sum, and the packets that its workers sent besides first
+    pushes, as shares of these.
     """
     file = folder / "result.json"
     words = ("--sync", case.system, "--recovery", recovery, "--json", str(file), "--timeout", str(LIMIT_S))
@@ -105,7 +105,7 @@ def _set_loss(testbed: Testbed, case: Case, loss: float) -> None:
 
 
 def shown(figures: dict[str, Any]) -> str:
-    """The cases as a table: medians over the pairs, the ratios' spread over them."""
+    """Return the table: medians over the pairs, and the spread of the ratios."""
     head = (
         *("workers, loss a link", "window, ms a sum", "integrity, ms", "integrity / window"),
         *("again: window", "integrity", "questions"),
@@ -131,7 +131,7 @@ def row(case: dict[str, Any]) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.recoveries", description=__doc__)
     parser.add_argument("--json", type=Path, help="where the figures go")
     parser.add_argument("--into", type=Path, help="a document whose table to replace")

@@ -1,9 +1,9 @@
-"""The window and ALEPH's integrity check at growing losses, by the model in recovery_model.py: what
-a vector takes, and what is sent again for it.
+"""The window and ALEPH's integrity check at growing losses, by the model in recovery_model.py: the time of a
+vector, and the retransmissions.
 
-`python -m tests.bench.recovery [--json FILE] [--into FILE] [--seeds 3] [--fragments 2048] [--members 4]`.
-Times are in what a full frame takes on a link: nothing here is measured on a wire. Nothing here can fail but
-a wrong sum.
+`python -m tests.bench.recovery [--json FILE] [--into FILE] [--seeds 3] [--fragments 2048] [--members 4]`. The
+unit of time is a full frame's time on a link; nothing here is measured on a wire. Nothing here can fail
+except by a wrong sum.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def measured(fragments: int, members: int, seeds: int) -> Iterator[dict[str, Any
 
 
 def shown(figures: dict[str, Any]) -> str:
-    """The cases as a table: means over the seeds, the ratios' spread over them."""
+    """Return the table: means over the seeds, and the spread of the ratios."""
     head = (
         *("loss a link, round trip", "window, time", "integrity, time", "integrity / window"),
         *("again: window", "integrity", "frames, integrity / window"),
@@ -55,7 +55,7 @@ def shown(figures: dict[str, Any]) -> str:
 
 
 def row(case: dict[str, Any]) -> list[str]:
-    """Return a case's line; times are over what the vector takes on a link that loses nothing."""
+    """Return a case's line. Times are relative to the vector's time on a link without loss."""
     window, integrity = case["runs"]["window"], case["runs"]["integrity"]
     fragments, pushes = case["fragments"], case["fragments"] * case["workers"]
     ratios = [b["time"] / a["time"] for a, b in zip(window, integrity, strict=True)]
@@ -70,7 +70,7 @@ def row(case: dict[str, Any]) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.recovery", description=__doc__)
     parser.add_argument("--json", type=Path, help="where the figures go")
     parser.add_argument("--into", type=Path, help="a document whose table to replace")

@@ -1,8 +1,8 @@
-"""Two ways to get lost packets again, in a clock of their own: the window of docs/protocol.md, and ALEPH's
-integrity check (its algorithm 2) as docs/studies/recovery.md has it.
+"""Two ways to recover lost packets, in simulated time: the window of docs/protocol.md, and ALEPH's integrity
+check (its algorithm 2) as docs/studies/recovery.md describes it.
 
 Places are the reference aggregator; links have a rate, a delay, and losses drawn from a seed. The unit of
-time is what a full frame takes on a link. Workers check every result that reaches them.
+time is a full frame's time on a link. Workers check every result that they receive.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from testbed.wire.frame import Frame
 
 JOB, GENERATION, LANES = 7, 3, 2
 GROUP_IP, TOP_IP = "239.0.0.7", "10.0.200.254"
-UP = 99  # a head's port to the top
-LONGEST = 64  # round trips between two questions at most
-PAUSE_LEAST = 8.0  # frames between two repetitions at least: 0.5 ms at 200 Mb/s
-OVERRUN = 1000.0  # in frames of a vector: longer than that and the run is given up
+UP = 99  # the port of a head towards the top
+LONGEST = 64  # most round trips between two questions
+PAUSE_LEAST = 8.0  # least frame times between two retransmissions: 0.5 ms at 200 Mb/s
+OVERRUN = 1000.0  # a run fails when it takes longer than this, per frame of the vector
 
 Lanes = npt.NDArray[np.uint32]
 
 
 class State(Enum):
-    """The states of a fragment, as a place tells them to the contributor who asks."""
+    """The states of a fragment, as a place reports them to the contributor that asks."""
 
-    LACKS = "lacks"  # the sum is without the asker
-    HELD = "held"  # the asker is in it; others are missing
-    SUMMED = "summed"  # it went to the place above
-    FINAL = "final"  # the result is here
+    LACKS = "lacks"  # the sum lacks the asking contributor
+    HELD = "held"  # the sum has the asking contributor, and lacks others
+    SUMMED = "summed"  # the sum was sent to the parent
+    FINAL = "final"  # this place has the result
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The end of a range: which of `count` fragments from `first` are without its sender. Places fill in
-    `states`; with `goes_up` the place above says what it knows of those that went there. Where `answered`, it
+    """The end of a range: asks which of `count` fragments from `first` lack its sender. Places fill in
+    `states`. With `goes_up`, the parent fills in the states of fragments that were sent to it. `answered`: it
     is on its way back.
     """
 
@@ -63,8 +63,9 @@ Packet = bytes | Question
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A tree of heads with as many members each, the slots of a segment, and what its links do. `delay` is
-    of one link and one way; `jitter` the most that a frame is held beside it, so that frames overtake.
+    """A tree of heads with equally many members each, the slots of a segment, and the behaviour of links.
+    `delay` is of one link, one way; `jitter` is the most by which a frame is delayed in addition, so that
+    frames overtake.
     """
 
     heads: int = 2
@@ -76,7 +77,7 @@ class Setup:
     repeat: float = 0.0
     jitter: float = 0.0
     late: float = 0.0  # how much later than the others the first worker begins
-    queue: int = 256  # frames that wait for a link; what comes beyond is lost
+    queue: int = 256  # most frames that wait for a link; further ones are lost
     seed: int = 1
 
     @property
@@ -85,13 +86,13 @@ class Setup:
 
     @property
     def round_trip(self) -> float:
-        """The time of a push and its result on links that are free: two up, two down."""
+        """Return the time of a push and its result on idle links: two up, two down."""
         return 4 * (1 + self.delay)
 
 
 @dataclass(slots=True)
 class Link:
-    """One direction of a link, and when it is free."""
+    """One direction of a link, and when it becomes free."""
 
     free_at: float = 0.0
     frames: int = 0
@@ -110,11 +111,11 @@ class Counts:
 
 
 def state_of(slot: Slot, fragment: int, bit: int) -> State:
-    """Return what a slot says of a fragment to the contributor of `bit`: lines 3 to 5 of algorithm 2."""
+    """Return a slot's state of a fragment for the contributor `bit`: lines 3 to 5 of algorithm 2."""
     if slot.generation != GENERATION or slot.fragment < fragment:
         return State.LACKS
     if slot.fragment > fragment:
-        return State.HELD  # nobody needs it any more: the question is an old one
+        return State.HELD  # no contributor needs the fragment any more: the question is an old one
     if slot.complete:
         return State.FINAL if slot.final else State.SUMMED
     return State.HELD if slot.members & bit else State.LACKS
@@ -122,7 +123,7 @@ def state_of(slot: Slot, fragment: int, bit: int) -> State:
 
 @dataclass(slots=True)
 class Worker:
-    """A worker's results, and when it last pushed what."""
+    """A worker's results, and when it last pushed each fragment."""
 
     number: int
     head: int
@@ -139,7 +140,9 @@ class Worker:
             self.again.append(fragment)
 
     def next_again(self) -> int | None:
-        """Return what is to be pushed again, unless its result has come meanwhile."""
+        """Return the next fragment to push again, skipping those whose result has arrived meanwhile; None if
+        there is none.
+        """
         while self.again:
             fragment = self.again.pop(0)
             self.queued.discard(fragment)
@@ -149,7 +152,7 @@ class Worker:
 
 
 class Recovery:
-    """The end of a worker; a subclass says when it pushes something again."""
+    """A worker's end of the protocol; a subclass decides when it pushes a fragment again."""
 
     def __init__(self, tree: Tree, worker: Worker) -> None:
         self.tree, self.worker = tree, worker
@@ -159,7 +162,7 @@ class Recovery:
         self.tree.pump(self)
 
     def packets(self) -> Iterator[Packet]:
-        """Give what may leave now, one after the other, and be asked again when there is more."""
+        """Yield packets that may be sent now. It is called again for each packet."""
         raise NotImplementedError
 
     def on_result(self, fragment: int, is_repeated: bool) -> None:
@@ -170,14 +173,14 @@ class Recovery:
 
 
 class Window(Recovery):
-    """docs/protocol.md, "What a worker does": half a segment under way, by fragments. A result tells of the
-    gaps before it, and of what was pushed a round trip before a push that was answered; silence is probed.
-    Timers are those of workloads/native/timing.h, with a frame's time for a unit.
+    """docs/protocol.md, "What a worker does": half a segment under way, by fragments. A result reveals the
+    gaps before it, and the loss of what was pushed a round trip before an answered push; after silence it
+    probes. Timers are those of workloads/native/timing.h, with a frame's time as the unit.
     """
 
     def __init__(self, tree: Tree, worker: Worker) -> None:
         super().__init__(tree, worker)
-        self._high = 0  # one past the last result that came
+        self._high = 0  # one past the highest result received
         self._gaps: set[int] = set()
         self._first_at: dict[int, float] = {}
         self._repeated: set[int] = set()
@@ -240,7 +243,7 @@ class Window(Recovery):
             self._base += (min(now - self._first_at[fragment], longest) - self._base) / 8
 
     def _watch(self) -> None:
-        """Look at the timers: of gaps a pause, of silence a probe."""
+        """Check the timers: push gaps again after a pause, and probe after silence."""
         if self.worker.done == self.tree.setup.fragments:
             return
         missing = self._missing()
@@ -263,14 +266,14 @@ class Window(Recovery):
 
 
 class Integrity(Recovery):
-    """Ranges of a quarter of a segment, two of them under way; each ends with a question, and what the answer
-    says is missing is pushed again, with another question behind it.
+    """Ranges of a quarter of a segment, two of them under way. Each ends with a question; fragments that the
+    answer reports as missing are pushed again, followed by another question.
     """
 
     def __init__(self, tree: Tree, worker: Worker) -> None:
         super().__init__(tree, worker)
         self._to_ask: list[int] = []  # first fragments of ranges
-        self._asked: dict[int, int] = {}  # by range: which question is under way
+        self._asked: dict[int, int] = {}  # by range: the number of its last question
         self._in_vain: dict[int, int] = {}
 
     @property
@@ -308,7 +311,9 @@ class Integrity(Recovery):
         return Question(self.worker.number, first, count, goes_up=number > 1)
 
     def _again_in(self, first: int, number: int, pause: float) -> None:
-        """Ask again after a pause, unless something else was asked of the range by then, or it is whole."""
+        """Ask again after a pause, unless another question about the range was sent by then, or the range is
+        complete.
+        """
 
         def due() -> None:
             if self._asked.get(first) == number and self._missing(first) and first not in self._to_ask:
@@ -394,7 +399,7 @@ class Tree:
             place.ways.set_routes({(TOP_IP, 32): Route(UP)})
 
     def push(self, worker: Worker, fragment: int, again: bool = False) -> bytes:
-        """Return the frame of a push, and note when it left."""
+        """Return the frame of a push, and record when it was sent."""
         self.counts.pushed += 1
         self.counts.again += again
         worker.sent_at[fragment] = self.now
@@ -424,10 +429,10 @@ class Tree:
         return self.counts
 
     def pump(self, end: Recovery) -> None:
-        """Give a worker's link one packet when it is free, as long as there are any."""
+        """Send one packet on a worker's link if that is free, and continue when it becomes free again."""
         link = self._link(end.worker.number, -1)
         if link.free_at > self.now:
-            return  # what holds the link pumps when it is through
+            return  # pump runs again when the link becomes free
         packet = next(end.packets(), None)
         if packet is None:
             return
@@ -439,7 +444,9 @@ class Tree:
         return self._links.setdefault((start, end), Link())
 
     def _send(self, link: Link, arrive: Callable[[], None]) -> None:
-        """Put a frame on a link: it waits its turn, takes the link for a unit, and arrives or is lost."""
+        """Send a frame on a link: it waits its turn, occupies the link for a unit of time, and arrives
+        or is lost.
+        """
         draw, setup = self._random, self.setup
         if link.free_at - self.now > setup.queue:
             self.counts.overflowed += 1
@@ -484,7 +491,7 @@ class Tree:
         self._send(self._link(2000, 1000 + head), lambda: self._at_head(head, UP, packet))
 
     def _filled(self, place: Aggregator, question: Question, bit: int) -> Question:
-        """Fill in what a place knows: all of it at the first one, then what went to this one."""
+        """Fill in the states that a place knows: all at the first place, then those sent to this one."""
         states = list(question.states or [State.SUMMED] * question.count)
         for offset, state in enumerate(states):
             fragment = question.first + offset

@@ -1,4 +1,4 @@
-"""Sums whole numbers for tests/bench/recoveries.py, and says how long the sums took. A job's worker:
+"""A job's worker for tests/bench/recoveries.py: sum whole numbers, and report the time of the sums.
 `recovery_worker.py SUMS`.
 """
 
@@ -19,7 +19,7 @@ WARM = 3
 
 
 def main() -> None:
-    """Sum vectors of 500 packets, three of them untimed, and assert that each is exact."""
+    """Sum vectors of 500 packets, the first three untimed, and assert that each sum is exact."""
     torch.set_num_threads(1)
     sums = int(sys.argv[1])
     dist.init_process_group("inc")

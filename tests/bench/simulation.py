@@ -1,11 +1,11 @@
 """The growth of the simulator and the policies with the network: time and memory of each scheme, on one core.
 
-`python -m tests.bench.simulation [--json FILE] [--into FILE]`. Units from 16 to 1,024 with jobs
-in proportion to them, as many of them a second too; and the paper's 20 jobs a second. Each run is a process
-of its own, so that its memory is its own.
+`python -m tests.bench.simulation [--json FILE] [--into FILE]`. Units from 16 to 1,024, with jobs, and jobs a
+second, in proportion to them; and also with the paper's 20 jobs a second. Each run is a process of its own,
+so that its memory is its own.
 
-With `--in-turn UNITS JOBS RATE TIMES` one case alone, all `--schemes` in turn in one process: a ratio holds
-best so on a busy machine.
+`--in-turn UNITS JOBS RATE TIMES` runs one case, all `--schemes` in turn in one process, which gives the most
+reliable ratios on a busy machine.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ CASES = (*GROWING, (256, 5000, PAPER_JOBS_PER_S), (1024, 20_000, PAPER_JOBS_PER_
 
 
 def measure(scheme: str, units: int, job_count: int, jobs_per_s: float) -> dict[str, Any]:
-    """One run, in this process. `run_s` is all of it but making the jobs, `cpu_s` the processor's part,
-    `policy_s` the policy's of that.
+    """Make one run in this process. `run_s`: everything except making the jobs; `cpu_s`: its CPU time;
+    `policy_s`: the policy's part of that.
     """
     setting = SETTINGS["fig8"].having({"units": units, "job_count": job_count, "jobs_per_s": jobs_per_s})
     began = time.perf_counter()
@@ -71,7 +71,7 @@ def measure(scheme: str, units: int, job_count: int, jobs_per_s: float) -> dict[
 
 
 def measured(cases: Sequence[tuple[int, int, float]], schemes: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """All runs, one after the other, each on the same one core."""
+    """Yield all runs, one after the other, each on the same core."""
     core = min(os.sched_getaffinity(0))
     for units, job_count, jobs_per_s in cases:
         for scheme in schemes:
@@ -94,8 +94,8 @@ def measured(cases: Sequence[tuple[int, int, float]], schemes: Sequence[str]) ->
 def in_turn(
     schemes: Sequence[str], units: int, job_count: int, jobs_per_s: float, times: int
 ) -> dict[str, dict[str, float]]:
-    """The least processor time of each scheme's policy in so many runs, and its ratio to that of the first
-    scheme.
+    """Return the least CPU time of each scheme's policy over the runs, and its ratio to the first
+    scheme's.
     """
     took: dict[str, list[float]] = {scheme: [] for scheme in schemes}
     for _ in range(times):
@@ -108,7 +108,7 @@ def in_turn(
 
 
 def shown(figures: dict[str, Any]) -> str:
-    """Seconds of the processor by scheme, a row for each size."""
+    """Return the table: CPU seconds by scheme, a row for each size."""
     schemes = figures["schemes"]
     by_case: dict[tuple[int, int, float], dict[str, dict[str, Any]]] = {}
     for row in figures["rows"]:
@@ -135,7 +135,7 @@ def shown(figures: dict[str, Any]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.simulation", description=__doc__)
     parser.add_argument("--json", type=Path, help="where the figures go")
     parser.add_argument("--into", type=Path, help="a document whose table to replace")

@@ -1,10 +1,9 @@
-"""The parts of the time of an unshaped all-reduce: a profile of both cores while workers communicate, by what
-they did.
+"""The parts of the time of an unshaped all-reduce, by a profile of both cores while workers communicate.
 
 `python -m tests.bench.spent [--workers 4] [--mtu 1500] [--json FILE]`, as root, with Debian's linux-perf.
-Samples of both cores, those within an all-reduce only. A sample counts for the first of RULES that a
-function of its call chain matches, looked for from the innermost outwards, so that the parts add up. Samples
-of other programs, and the time in which the hypervisor ran something else, are not told apart.
+Samples are of both cores, during all-reduces only. A sample counts for one of RULES, found by searching its
+call chain from the innermost function outwards, so that the parts add up. Samples of other programs, and time
+in which the hypervisor ran something else, are not distinguished.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ _COMPILED = [(re.compile(pattern), name) for pattern, name in RULES]
 
 
 def samples(text: str) -> Iterator[tuple[float, list[str], bool]]:
-    """Yield the samples of `perf script`'s output: the time, the functions from the innermost, and whether
-    the innermost is the endpoint's.
+    """Yield the samples of `perf script`'s output: the time, the functions from the innermost outwards, and
+    whether the innermost belongs to the endpoint.
     """
     for block in text.split("\n\n"):
         head, _, chain = block.strip().partition("\n")
@@ -84,7 +83,9 @@ def part(functions: Sequence[str], endpoint: bool) -> str:
 
 
 def profile(workers: int, mtu: int, size_bytes: int) -> dict[str, Any]:
-    """One run: the share of the two cores' time by part, and how many packet pairs there were."""
+    """Make one run. Return the share of both cores' time by part, and the number of pairs of push and
+    result.
+    """
     with tempfile.TemporaryDirectory() as folder:
         data = f"{folder}/perf.data"
         argv = [
@@ -137,7 +138,7 @@ def profile(workers: int, mtu: int, size_bytes: int) -> dict[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.spent", description=__doc__)
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--workers", type=int, default=4)

@@ -1,10 +1,10 @@
-"""The cost of summing by block records where nobody is slow: Trio-ML beside P4INC-AOI at the same gradients a
-packet, and SwitchML-256 with its pool of 512.
+"""The cost of summing by block records without slow workers: Trio-ML beside P4INC-AOI at the same gradients
+per packet, and SwitchML-256 with its pool of 512.
 
 `python -m tests.bench.systems [--json FILE]`, as root. Workers at one switch without declared rates sum a
 vector of known values (workloads/jobs/vectors.py); all ways take turns, a job each, in one run. A way's time
-is the median over its jobs of a job's median sum; ratios are of a round's jobs, so that what else runs
-meanwhile is in both.
+is the median over its jobs of a job's median sum. Ratios are of the jobs of one round, so that other load on
+the machine affects both.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ POOL, WHOLE = 2, 1  # jobs that share a switch's slots: 512 of them each, and al
 
 @dataclass(frozen=True, slots=True)
 class SummedWay:
-    """A system with options, on a testbed whose slots so many jobs share."""
+    """A system with options, on a testbed whose slots are shared among `jobs` jobs."""
 
     title: str
     sync: str
@@ -55,7 +55,7 @@ def network(workers: int, jobs: int) -> dict[str, Any]:
 def sum_ms(
     testbed: live.TestbedOfFigures, way: SummedWay, workers: int, values: int, turns: int, file: Path
 ) -> float:
-    """Return the median of a job's sums."""
+    """Run a job, and return the median of its sums in milliseconds."""
     testbed.command(
         *("run", "--place", f"u1:{workers}", "--sync", way.sync, "--lanes", str(way.lanes)),
         *(str(CHECKOUT / "workloads" / "jobs" / "vectors.py"), "--values", str(values)),
@@ -65,7 +65,7 @@ def sum_ms(
 
 
 def measured(workers: int, values: int, turns: int, rounds: int, folder: Path) -> list[list[float]]:
-    """Return by way its jobs' medians, in milliseconds, by round."""
+    """Return, for each way, its jobs' medians in milliseconds, by round."""
     times: list[list[float]] = [[] for _ in WAYS]
     with ExitStack() as stack:
         testbeds = {
@@ -73,14 +73,14 @@ def measured(workers: int, values: int, turns: int, rounds: int, folder: Path) -
             for jobs in (POOL, WHOLE)
         }
         for _ in range(rounds):
-            for way, its in zip(WAYS, times, strict=True):
+            for way, medians in zip(WAYS, times, strict=True):
                 file = folder / "sums.json"
-                its.append(sum_ms(testbeds[way.jobs], way, workers, values, turns, file))
+                medians.append(sum_ms(testbeds[way.jobs], way, workers, values, turns, file))
     return times
 
 
 def compared(times: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
-    """Return a row for each way; `over` is its time over P4INC-AOI's at the same gradients a packet."""
+    """Return a row for each way; `over` is its time over P4INC-AOI's at the same gradients per packet."""
     base = {way.lanes: its for way, its in zip(WAYS, times, strict=True) if way.title == WAYS[0].title}
     rows = []
     for way, its in zip(WAYS, times, strict=True):
@@ -101,7 +101,7 @@ def compared(times: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.systems", description=__doc__)
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--workers", type=int, default=4)

@@ -1,8 +1,9 @@
-"""The benchmarks' figures as Markdown tables, and into the documentation: no number there is typed by hand.
+"""The benchmarks' figures as Markdown tables, and their insertion into the documentation: no number there is
+typed by hand.
 
 `python -m tests.bench.tables [--from out/bench] [--into docs/studies/performance.md]`. Without --into they
 are printed. In a document each table stands between a line `<!-- bench NAME -->` and the next `<!-- end -->`;
-those whose figures were not measured are left as they are.
+tables without measured figures stay as they are.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ WIDTH = 100  # of a document's line
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns but the first are numbers."""
+    """Return a Markdown table; all columns but the first hold numbers."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     assert len({len(line) for line in lines}) == 1, f"{head}: rows of other lengths"
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def measured_on(host: dict[str, Any], name: str) -> str:
-    """The machine and the code that a table is of, as a line."""
+    """Return a line with the machine and the code that a table was measured on."""
     commit = (host["commit"] or "none")[:12]
     machine = f"{host['cores']} cores ({host['processor']}), {host['memory_bytes'] / GIB:.0f} GiB"
     return f"Measured on {machine}, Linux {host['kernel']}, commit {commit}. {depends(name)}"
@@ -44,7 +45,7 @@ BESIDE_GLOO = ("inc, Mb/s", "gloo, Mb/s", "gloo's time / inc's", "spread")
 
 
 def beside_gloo(row: dict[str, Any]) -> list[str]:
-    """The cells of BESIDE_GLOO."""
+    """Return the cells of the columns BESIDE_GLOO."""
     inc, gloo = row["found"]["inc"], row["found"].get("gloo")
     return [
         f"{inc['goodput_mbps']:.0f}",
@@ -81,7 +82,7 @@ def unshaped(figures: dict[str, Any]) -> str:
 
 def jumbo(figures: dict[str, Any]) -> str:
     rows = []
-    before: dict[int, tuple[float, float]] = {}  # by workers, with the smaller packets
+    before: dict[int, tuple[float, float]] = {}  # by workers, the figures with the smaller packets
     for row in figures["goodput"]:
         if row["case"] != "jumbo":
             continue
@@ -146,9 +147,7 @@ def shaped(figures: dict[str, Any]) -> str:
 
 
 def queues(packets: int) -> str:
-    """Return a sentence on the length of the links' queues, beside the one that a configuration gets that
-    does not say.
-    """
+    """Return a sentence on the length of the links' queues, compared with the default."""
     default = LinkSpec(rate_mbps=None).buffer_packets
     beside = "the default" if packets == default else f"the default is {default}"
     return f"The links have `buffer_packets: {packets}`; {beside}."
@@ -342,7 +341,7 @@ def engines(figures: dict[str, Any]) -> str:
 def congestion(figures: dict[str, Any]) -> str:
     deep = {
         row["case"]: row for row in figures["congestion"]
-    }  # the deepest queue of each case: its times are what others compare with
+    }  # the deepest queue of each case: others' times are compared with it
     for row in figures["congestion"]:
         if row["buffer_packets"] > deep[row["case"]]["buffer_packets"]:
             deep[row["case"]] = row
@@ -374,7 +373,7 @@ def congestion(figures: dict[str, Any]) -> str:
     return table(head, rows)
 
 
-# name in the document -> the file of its figures, and who shows them
+# name in the document -> the file of its figures, and the function that formats them
 TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "tried-jumbo": ("tried-jumbo", tried),
     "spent-jumbo": ("spent-jumbo", spent),
@@ -388,7 +387,7 @@ TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "limit": ("limit", limit),
     "congestion": ("congestion", congestion),
 }
-# what of goodput's cases a table is of: a run may be of others
+# the cases of goodput that a table needs: a run may have others
 CASES = {unshaped: ("unshaped",), jumbo: ("jumbo",), shaped: ("shaped", "across")}
 
 
@@ -397,8 +396,8 @@ def _filled(line: str) -> str:
 
 
 def replaced(text: str, name: str, body: str) -> str:
-    """The document with a table's text put in, its sentences in lines of the document's width; SystemExit if
-    it has no place for it.
+    """Return the document with a table's text inserted, its sentences wrapped at the document's width.
+    SystemExit unless the document has exactly one place for it.
     """
     body = "\n".join(line if line.startswith("|") else _filled(line) for line in body.splitlines())
     marks = re.compile(rf"(<!-- bench {name} -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -409,8 +408,8 @@ def replaced(text: str, name: str, body: str) -> str:
 
 
 def publish(name: str, text: str, figures: dict[str, Any], as_json: Path | None, into: Path | None) -> None:
-    """Prints a benchmark's one table, with the machine; its figures go to a file and the table into a
-    document, where these are given.
+    """Print a benchmark's only table, with the machine. Where given, write its figures to `as_json` and the
+    table into the document `into`.
     """
     if as_json:
         as_json.parent.mkdir(parents=True, exist_ok=True)
@@ -422,7 +421,7 @@ def publish(name: str, text: str, figures: dict[str, Any], as_json: Path | None,
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.tables", description=__doc__)
     parser.add_argument(
         "--from", dest="folder", type=Path, default=ROOT / "out/bench", help="where the JSON files are"

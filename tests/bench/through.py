@@ -1,9 +1,9 @@
-"""TCP at the head of an ALEPH job's cluster: with the program at its interface, and without it.
+"""TCP through the head of an ALEPH job's cluster: with the XDP program at its interface, and without.
 
-`python -m tests.bench.through [--rounds N] [--json FILE]`, as root. A testbed of two hosts comes up, once
-with links of a rate and once with none; a connection carries what it can to the first host, and then from
-it, for a second each, with the program there and without it in turn. What counts is the ratio of the two,
-round by round in one run: both see the same machine. Without a rate the cores set the pace.
+`python -m tests.bench.through [--rounds N] [--json FILE]`, as root. A testbed of two hosts is brought up,
+once with links of a rate and once without. A connection sends at full speed to the first host, and then from
+it, for a second each, with the program and without it in turn. The result is the ratio of the two in each
+round, since both see the same machine. Without a rate the cores limit the speed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PROG_GET_FD_BY_ID, _DRIVER_MODE = 13, 1 << 2
 
 
 class Program:
-    """The program at a device of this network namespace, which can be taken away and put back."""
+    """The program at a device of this network namespace; it can be detached and attached again."""
 
     def __init__(self) -> None:
         shown = subprocess.run(
@@ -55,8 +55,8 @@ class Program:
             raise OSError(ctypes.get_errno(), f"open program {number}")
 
     def attach(self, is_on: bool) -> None:
-        """Have it there, or not. Without one a device of a pair takes what others redirect to it only while
-        it merges what it receives (drivers/net/veth.c, veth_xdp_xmit), so that it does so in both cases.
+        """Attach or detach the program. Without a program, a veth device accepts redirected frames only while
+        its GRO is on (drivers/net/veth.c, veth_xdp_xmit), so GRO is on in both cases.
         """
         set_offloads(DEVICE, gro=True)
         bcc = ctypes.CDLL("libbcc.so.0")
@@ -67,7 +67,7 @@ class Program:
 
 
 def received_mbps(connection: socket.socket) -> float:
-    """Return what comes in a window, after the connection got up to speed."""
+    """Return the rate received in a window, once the connection has reached full speed."""
     total, began = 0, time.monotonic() + SETTLING_S
     while (now := time.monotonic()) < began + WINDOW_S:
         if select.select([connection], [], [], LIMIT_S)[0]:
@@ -87,7 +87,7 @@ def send(connection: socket.socket) -> None:
 
 
 def at_head(rounds: int) -> None:
-    """Print the rates, a line of JSON for each round; the other end's are told by it."""
+    """Print the rates, a line of JSON for each round; the other end reports the rates that it received."""
     program = Program()
     with socket.create_server(("0.0.0.0", PORT)) as listening:
         print("ready", flush=True)
@@ -114,7 +114,7 @@ def _carried(connection: socket.socket, way: str) -> float:
 
 
 def at_other(head_ip: str, rounds: int) -> None:
-    """Do the other end's part of all rounds."""
+    """Run the other end of all rounds."""
     for _ in range(2 * rounds):
         for way in WAYS:
             with _connected(head_ip, PORT) as connection:
@@ -138,7 +138,7 @@ def _connected(ip: str, port: int) -> socket.socket:
 
 
 def measured(rate_mbps: float | None, rounds: int) -> dict[str, Any]:
-    """Return the rates on links of a rate, and without one."""
+    """Measure on links of this rate (None: unshaped)."""
     with open_folder() as folder:
         file, name = folder / "through.yaml", fresh_name()
         config = {
@@ -194,7 +194,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.through", description=__doc__)
     parser.add_argument("--rounds", type=int, default=10, metavar="N", help="with and without it (10)")
     parser.add_argument("--json", type=Path, help="where to write the figures")

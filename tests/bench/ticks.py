@@ -1,7 +1,7 @@
-"""The ticks a second that the places of a running network take.
+"""The ticks a second that the places of a running network handle.
 
-`python -m tests.bench.ticks [--json FILE]`, as root. By engine, from one thread and from several beside each
-other: how long a call of `Places.tick` takes, and how many are done in a second. Each tick completes a sum.
+`python -m tests.bench.ticks [--json FILE]`, as root. For each engine, from one thread and from several at the
+same time: the time of a call of `Places.tick`, and the calls a second. Each tick completes a sum.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Matchings that take turns by the clock: how well guard times are kept, and what crosses.
+"""Timetables of circuits: the accuracy of guard times, and the traffic that crosses.
 
     python -m tests.bench.timetables [--times 1000] [--json FILE]
 
-Needs root. Four units with 200 Mb/s links; two matchings join u1 to u2 and to u3 in turn. `guards` holds the
-guard times of slots of 1 ms against what was asked, by probes that the gate itself stamps, quiet and with a
-busy loop on every core. Then, by the length of a slot, with a tenth of it in the dark: what one TCP
-connection from u1 to u2 carries, and an all-reduce of workers there with a server in u1, beside the same
-over a circuit that stays.
+Needs root. Four units with 200 Mb/s links; two matchings join u1 to u2 and to u3 in turn. `guards` compares
+the guard times of time slots of 1 ms with those asked for, by probes that the gate itself timestamps, on
+quiet cores and with a busy loop on every core. Then, by the length of a time slot, a tenth of which is dark:
+the rate of one TCP connection from u1 to u2, and the rounds of an all-reduce of workers there with a server
+in u1, beside the same over a permanent circuit.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def described(slot_ms: float, guard_ms: float) -> dict[str, Any]:
 
 
 def guards(network: Any, times: int) -> list[dict[str, Any]]:
-    """Errors of guard times in microseconds."""
+    """Return the errors of guard times in microseconds."""
     from tests.privileged.scenarios import watched
 
     network.ask("schedule", schedule=described(1.0, 0.2))
@@ -96,7 +96,7 @@ def tcp_mbps(network: Any) -> float:
 
 
 def carried(network: Any) -> list[dict[str, Any]]:
-    """Return rows by the length of a slot, None that of circuits which stay."""
+    """Return rows by the length of a time slot; None stands for permanent circuits."""
     rows = []
     for number, slot_ms in enumerate((None, *SLOT_MS), 1):
         before = network.ask("crossings")
@@ -116,7 +116,7 @@ def carried(network: Any) -> list[dict[str, Any]]:
 
 
 def _prepared(network: Any, number: int) -> Any:
-    """A job is admitted while circuits stay: its results go by these."""
+    """Admit a job while circuits are permanent: its results are routed over these."""
     from tests.privileged.fault_scenarios import prepare
 
     job = prepare(network, number, [(1, 1), (2, 1)], (1, 2))

@@ -3,7 +3,7 @@ and taken down.
 
     python -m tests.bench.topologies [--count 30] [--seed N] [--units 5]
 
-A line for each; the first that fails ends it, with the seed and the configuration. Needs root.
+Prints a line for each. The first failure ends the run, with the seed and the configuration. Needs root.
 """
 
 from __future__ import annotations

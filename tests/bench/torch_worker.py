@@ -1,6 +1,6 @@
-"""Times what a training script waits for: sums of several sizes, and iterations of DDP.
+"""Time what a training script waits for: sums of several sizes, and iterations of DDP.
 
-A job's worker for tests/bench/before.py: of the project it imports the demonstration's model alone, which
+A job's worker for tests/bench/before.py. From the project it imports only the demonstration's model, which
 other commits have too.
 """
 
@@ -23,11 +23,11 @@ SIZES_BYTES = {"1 KB": 1_000, "100 KB": 100_000, "10 MB": 10_000_000}
 TURNS = {"1 KB": 400, "100 KB": 150, "10 MB": 12}
 ITERATIONS = 60
 BATCH = 16
-WARM_SHARE = 5  # of the turns a fifth is not counted
+WARM_SHARE = 5  # a fifth as many turns are run first, and not counted
 
 
 def median_ms(turn: Callable[[], object], turns: int) -> float:
-    """Return the median time of a turn, which all workers begin together."""
+    """Return the median milliseconds of a turn, which all workers begin together."""
     times_s = []
     for number in range(-(turns // WARM_SHARE), turns):
         dist.barrier()
@@ -39,7 +39,7 @@ def median_ms(turn: Callable[[], object], turns: int) -> float:
 
 
 def iteration() -> Callable[[], object]:
-    """Return a step of training on data of one kind."""
+    """Return a function that makes one training step, always on the same data."""
     torch.manual_seed(1)
     model = DistributedDataParallel(DigitsNet())
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)

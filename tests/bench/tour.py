@@ -1,12 +1,12 @@
-"""Runs docs/tour.md as a user would, and writes what its commands printed into it.
+"""Run docs/tour.md as a user would, and write the output of its commands into it.
 
     sudo .venv/bin/python -m tests.bench.tour [--user NAME] [--check] [DOCUMENT]
 
-A block marked `console` has commands, each behind `$ `; a block marked `file=NAME` is saved under that name.
-Of what commands print, a comment `<!-- shown: REGULAR EXPRESSION -->` in front of a block keeps the lines
-that match, and `...` stands for the others. Commands run from the checkout as the user, those behind `sudo`
-as root for that user. Files that come into the checkout itself go again. Ends with 1 if a command fails;
-`--check` leaves the document as it is.
+A block marked `console` has commands, each after `$ `; a block marked `file=NAME` is saved under that name. A
+comment `<!-- shown: REGULAR EXPRESSION -->` before a block selects the lines of output to show; `...` stands
+for the others. Commands run from the checkout as the user, those with `sudo` as root for that user. Files
+that appear in the checkout itself are removed. The exit code is 1 if a command fails; `--check` leaves the
+document unchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COMMAND_S = 900
 
 
 def shortened(printed: str, shown: str | None) -> list[str]:
-    """The lines that match, with `...` for each run of others that are not blank."""
+    """Return the lines that match, with `...` for each run of other lines that are not blank."""
     lines: list[str] = []
     for line in printed.strip("\n").splitlines():
         if shown is None or re.search(shown, line):
@@ -39,7 +39,7 @@ def shortened(printed: str, shown: str | None) -> list[str]:
 
 
 def rewritten(document: str, run: Callable[[str], str]) -> str:
-    """The document with what `run` says that each command printed."""
+    """Return the document with the output that `run` returns for each command."""
 
     def block(match: re.Match[str]) -> str:
         lines: list[str] = []
@@ -62,7 +62,7 @@ class Shell:
         }
 
     def run(self, command: str) -> str:
-        """Run a command and return its output. Raises SystemExit when it fails."""
+        """Run a command and return its output. SystemExit if it fails."""
         print(f"$ {command}", flush=True)
         asks_root = command.startswith("sudo ")
         options: dict[str, object] = {"env": self._environment}

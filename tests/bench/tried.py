@@ -1,8 +1,8 @@
-"""The variants that were tried to make an unshaped all-reduce faster, each beside what the project does, in
+"""Variants that were tried to make an unshaped all-reduce faster, each compared with the project's own, in
 turn on the same network.
 
 `python -m tests.bench.tried [--json FILE]`, as root. Packet size (with gloo at the same MTU), burst, results
-per wake-up, segment, ways to wait, XDP's modes, and how workers are scheduled. Variants of the endpoint are
+per wake-up, segment, ways to wait, XDP's modes, and the scheduling of workers. Variants of the endpoint are
 compiled from workloads/native/ with another constant.
 """
 
@@ -34,7 +34,7 @@ SCHEDULED = (("workers scheduled as usual", False), ("workers before all others 
 
 
 def variants(folder: Path, size_bytes: int, turns: int) -> list[Trial]:
-    """All of one network: the endpoint as it is, and each change to it alone."""
+    """Return the trials of one network: the endpoint as it is, and with each single change."""
 
     def trial(name: str, library: str | None = None, segment: int | None = None) -> Trial:
         return Trial(name, ("inc",), size_bytes, turns, 1, segment, library)
@@ -54,7 +54,7 @@ def variants(folder: Path, size_bytes: int, turns: int) -> list[Trial]:
 
 
 def row(group: str, name: str, workers: int, runs: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The medians over the runs of one variant."""
+    """Return the medians over the runs of one variant."""
     every = list(runs)
     figures: dict[str, Any] = {"group": group, "name": name, "workers": workers}
     for kind in every[0]:
@@ -91,7 +91,7 @@ def shown(figures: dict[str, Any], base: float | None) -> None:
 def beside_the_first(
     group: str, workers: int, by_name: dict[str, list[dict[str, Any]]]
 ) -> list[dict[str, Any]]:
-    """Show the variants of a group beside its first, and return their rows."""
+    """Print the variants of a group beside its first, and return their rows."""
     rows = [row(group, name, workers, runs) for name, runs in by_name.items()]
     for number, figures in enumerate(rows):
         shown(figures, rows[0]["inc"]["goodput_mbps"] if number else None)
@@ -99,7 +99,7 @@ def beside_the_first(
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.tried", description=__doc__)
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--mbytes", type=float, default=16.0, help="size of the vector (%(default)s)")

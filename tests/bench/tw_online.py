@@ -1,13 +1,13 @@
 """The cost of not knowing the future on Table I's own instances: TW+ beside the optimum without hindsight.
 
-`python -m tests.bench.tw_online [--json FILE] [--into FILE] [--seeds 20]`. In each slot with
-arrivals a program decides over the jobs that have arrived: which use INC and when they begin, which their
-PS, so that the last of them ends first. It is solved to the end; what begins in the slot is done and cannot
-be taken back, all else is decided anew with the next arrival. Many answers are equally good for the jobs
-known, and a rule says which is taken. Nothing here can fail.
+`python -m tests.bench.tw_online [--json FILE] [--into FILE] [--seeds 20]`. In each slot with arrivals a
+linear program decides over the jobs that have arrived: which use INC and when they begin, and which use their
+PS, so that the last of them ends as early as possible. It plans to the end; jobs that begin in the slot are
+fixed, everything else is decided again at the next arrival. Many solutions are equally good for the known
+jobs; a rule selects one. Nothing here can fail.
 
-Exact are INC's places, slot by slot. Of the optical ports the program knows what they can carry until the
-end, those with the longest update first; rates and circuits are given as TW+ gives them.
+INC's places are modelled exactly, slot by slot. For the optical ports the program knows only the volume that
+they can carry until the end, jobs with the longest update first; rates and circuits are assigned as by TW+.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ from tests.bench.tables import publish, table
 CASES = ((60.0, 60), (60.0, 80), (60.0, 100), (100.0, 60), (100.0, 80), (100.0, 100))
 """Iterations and jobs of Table I's rows in which TW+ is more than 5 % over the bound."""
 RULES = ("early", "spare", "late")
-"""Of the answers with the least end: "early" has the fewest PSs, and of these the earliest starts; "spare"
-leaves most units a place free, and is then as early; "late" starts the fewest jobs in this slot.
+"""How to select among solutions with the earliest end. "early": the fewest PSs, then the earliest starts;
+"spare": a free place in as many units as possible, then as "early"; "late": the fewest jobs that start in
+this slot.
 """
 SOLVE_S = 2.0
-"""For one program; the best answer found then counts, or else the first within `ANY_S`."""
+"""Seconds for one program; then the best solution so far counts, or else the first found within `ANY_S`."""
 ANY_S = 300.0
 BOUND_S = 2.0
-"""For the MILP that knows all arrivals."""
+"""Seconds for the MILP that knows all arrivals."""
 
 
 @dataclass(slots=True)
 class Choice:
-    """The program of one slot. `starts` are columns by job and slot in which it begins with INC, counted from
-    this one; `uses_ps` by job; `end` is the column of the end, in seconds from this slot.
+    """The program of one slot. `starts`: columns by job and by the slot in which it begins with INC, counted
+    from this slot; `uses_ps`: columns by job; `end`: the column of the end, in seconds from this slot.
     """
 
     limits: Limits
@@ -68,7 +69,8 @@ class Choice:
         program, limits, slot_s = self.program, self.limits, self.limits.slot_s
         self.end = program.real()
         places: dict[tuple[int, int], list[tuple[int, float]]] = {}  # by unit and slot
-        taken: dict[int, list[int]] = {unit: [] for unit in limits.units}  # slots left, by unit
+        # remaining slots of running jobs, by unit
+        taken: dict[int, list[int]] = {unit: [] for unit in limits.units}
         carried: list[tuple[Progress, Load, int | None]] = []
         for progress in self.running:
             its = self.loads.of(limits, progress.job, progress.inc)
@@ -100,13 +102,13 @@ class Choice:
         self._ports(carried)
 
     def slots(self, job: Job, unit: int) -> int:
-        """Return the slots for which a job holds an INC place."""
+        """Return the slots for which a job occupies an INC place."""
         gbps = self.loads.of(self.limits, job, unit).limit_gbps
         return max(1, math.ceil(job.gigabits / (gbps * self.limits.slot_s) - 1e-9))
 
     def _horizon(self) -> dict[int, int]:
-        """Return by unit the slots by which its places are through with all that could use them, one after
-        the other: in no best answer does a job need to end later with INC.
+        """Return by unit the slots in which its places can serve all jobs that could use them, one after
+        another: in no best solution does a job with INC need to end later.
         """
         horizon = dict.fromkeys(self.limits.units, 0)
         for unit in self.limits.units:
@@ -117,12 +119,12 @@ class Choice:
         return horizon
 
     def _inc(self, job: Job) -> tuple[int, ...]:
-        """The unit, if there is one, in which a job may use INC: all its workers are there."""
+        """Return the unit in which a job may use INC, if it has one: all its workers are there."""
         return job.inc_units(self.limits)[:1]
 
     def _ports(self, carried: Sequence[tuple[Progress, Load, int | None]]) -> None:
-        """Add the rows of what a unit's ports carry before an update can begin. What has no column, they
-        carry in any case.
+        """Add rows for the volume that a unit's ports carry before an update can begin. Jobs without a column
+        are always carried.
         """
         limits = self.limits
         for unit in limits.units:
@@ -139,7 +141,9 @@ class Choice:
                 self.program.row([(self.end, gbps), *terms], always + gbps * update_s)
 
     def solved(self, rule: str) -> tuple[float, dict[int, int], set[int]]:
-        """The end, the slots from this one in which jobs begin with INC, and the jobs that use their PS."""
+        """Solve the program. Return the end in seconds, the slots from this one in which jobs begin with INC,
+        and the jobs that use their PS.
+        """
         program = self.program
         program.cost[self.end] = 1.0
         first = program.solve(SOLVE_S)
@@ -171,13 +175,13 @@ class Choice:
 
 
 class Reoptimised:
-    """The policy that decides by `Choice` in each slot with arrivals, and does as decided until the next."""
+    """A policy that decides by `Choice` in each slot with arrivals, and follows that plan until the next."""
 
     def __init__(self, rule: str) -> None:
         self.name = f"re-optimised, {rule}"
         self._rule = rule
         self._loads = Loads()
-        self._known = 0  # the largest number of a job
+        self._known = 0  # the highest job number seen
         self._end_s = 0.0
         self._begin: dict[int, int] = {}
         self._ps: set[int] = set()
@@ -208,7 +212,9 @@ class Reoptimised:
 
 
 def run(iterations: float, jobs: int, seed: int) -> dict[str, Any]:
-    """CT-BTI over the bound, less 1: of the MILP's schedule with hindsight, TW+, and each rule."""
+    """Simulate one instance. Return CT-BTI over the bound, less 1, of the MILP's schedule with hindsight,
+    TW+, and each rule.
+    """
     setting = SETTINGS["table1"].having({"job_count": jobs, "iterations": iterations})
     limits, drawn = setting.limits, setting.jobs(seed)
     ours = simulate(limits, drawn, make("inc-tw+"), setting.initial, record=True)
@@ -228,7 +234,7 @@ def _run(wanted: tuple[float, int, int]) -> dict[str, Any]:
 
 
 def shown(figures: dict[str, Any]) -> str:
-    """A row for each case: means over seeds, the worst in brackets."""
+    """Return the table: a row for each case, means over seeds, the worst in brackets."""
     cases: dict[tuple[float, int], list[dict[str, float]]] = {}
     for each in figures["runs"]:
         cases.setdefault((each["iterations"], each["jobs"]), []).append(each["over"])
@@ -244,7 +250,7 @@ def shown(figures: dict[str, Any]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.tw_online", description=__doc__)
     parser.add_argument("--json", type=Path, help="where the figures go")
     parser.add_argument("--into", type=Path, help="a document whose table to replace")

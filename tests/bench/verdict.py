@@ -1,18 +1,17 @@
-"""The verdict against the truth: jobs over rates, workers, kinds of synchronisation and load, whose time on
-links alone is known.
+"""The verdict compared with the truth: jobs over rates, workers, kinds of synchronisation and loads, whose
+time on links alone is known.
 
-`python -m tests.bench.verdict [--held-out] [--rates 10,20,...] [--json FILE]`, as root, on a machine that
-does nothing else. A job computes for a while that is declared (it sleeps, or it uses a core for so long) and
-sums a vector, in turn. On slow links, with nothing beside it, the machine does not matter: a round takes a +
-b / rate. The slope of a line through the two slowest rates says what links take at any rate; that and the
-declared computing are the truth: independent of what the verdict is made from, which are timelines and
-formulas for bytes. What a is more than that is the machine's. The links set a result if it is within `TRUTH`
-of the truth.
+`python -m tests.bench.verdict [--held-out] [--rates 10,20,...] [--json FILE]`, as root, on an otherwise idle
+machine. A job alternately computes for a declared time (it sleeps, or occupies a core) and sums a vector. On
+slow links, without other load, the machine does not matter: a round takes a + b / rate. The slope of a line
+through the two slowest rates gives the links' time at any rate; this and the declared computing are the
+truth. It is independent of the verdict's sources, which are timelines and formulas for bytes. The rest of a
+is the machine's. The links set a result if it is within `TRUTH` of the truth.
 
-There are two sets. The verdict's limit was chosen by the first; of the other (`--held-out`) nothing was used
-to choose anything: its rates, workers, kinds, vectors, computing and loads are others.
+There are two sets. The verdict's limit was chosen with the first. Nothing was chosen with the other
+(`--held-out`): its rates, workers, kinds, vectors, computing and loads are different.
 
-Rates that were measured before and are in FILE are kept, so that the whole can be measured in parts.
+Rates that are already in FILE are not measured again, so the whole can be measured in parts.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from tests.bench.tables import publish, table
 from tests.privileged.commands import Testbed, running
 
 JOB = str(ROOT / "tests" / "privileged" / "jobs" / "paced.py")
-TRUTH = 0.10  # of the time that links and computing alone take
+TRUTH = 0.10  # share of the time that links and computing alone take
 SECONDS, SLOW_SECONDS, LIMIT_S = 4.0, 8.0, 120.0
 CONFIG = (
     "units: [{{hosts: 4}}, {{hosts: 4}}, {{kind: cpu, hosts: 2}}]\n"
@@ -59,8 +58,8 @@ while True:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The way in which a job sums, its workers' places, and how long each has a core to itself in a round,
-    beside the pause.
+    """A way in which a job sums, its workers' placement, and for how long each worker occupies a core in a
+    round, in addition to the pause.
     """
 
     name: str
@@ -71,7 +70,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Programs beside a job, each of this Python text: busy loops, if nothing else is said."""
+    """Programs that run beside a job, each with this Python text; busy loops by default."""
 
     name: str
     count: int = 0
@@ -84,8 +83,8 @@ QUIET = Load("none")
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A set of runs. Lines are drawn through the rates `slow`; at those of `loaded` some kinds run beside
-    programs, too. `computing` has the slope of `like`.
+    """A set of runs. Lines are drawn through the rates `slow`; at the rates in `loaded`, some kinds also run
+    beside programs. The kind `computing` has the slope of `like`.
     """
 
     name: str
@@ -100,18 +99,18 @@ class Series:
 
     @property
     def rates(self) -> tuple[int, ...]:
-        """All, in Mb/s."""
+        """Return all rates, in Mb/s."""
         return tuple(sorted({*self.slow, *self.computing_at, *self.loaded}))
 
     def cases(self, rate: int) -> list[tuple[Kind, Load]]:
-        """Return the kinds and loads that run at that rate."""
+        """Return the kinds and loads that run at a rate."""
         pairs = [(kind, QUIET) for kind in self.kinds]
         if rate in self.computing_at:
             pairs.append((self.computing, QUIET))
         return pairs + list(self.loaded.get(rate, ()))
 
     def line_of(self, kind: str) -> str:
-        """The kind whose slope holds for this one."""
+        """Return the kind whose slope applies to this one."""
         return self.like if kind == self.computing.name else kind
 
 
@@ -169,7 +168,7 @@ HELD_OUT = Series(
 
 @contextlib.contextmanager
 def beside(load: Load) -> Iterator[None]:
-    """The programs of a load, once they run."""
+    """Run the programs of a load during the block, which begins once they run."""
     programs = [
         subprocess.Popen([sys.executable, "-c", load.text, str(load.nice)], stdout=subprocess.PIPE)
         for _ in range(load.count)
@@ -186,7 +185,7 @@ def beside(load: Load) -> Iterator[None]:
 
 
 def run(testbed: Testbed, series: Series, rate: int, kind: Kind, load: Load) -> dict[str, Any]:
-    """A job's row."""
+    """Run a job, and return its row."""
     seconds = SLOW_SECONDS if rate in series.slow else SECONDS
     request = {
         "script": JOB,
@@ -197,7 +196,7 @@ def run(testbed: Testbed, series: Series, rate: int, kind: Kind, load: Load) -> 
         "restarts": 0,
         "cwd": str(ROOT),
         "environ": dict(os.environ),
-        "preload": True,  # a start of torch takes longer than what is measured
+        "preload": True,  # starting torch takes longer than the measurement
     }
     with beside(load):
         result = rpc.call(Runtime.of(testbed.name).socket, "run", timeout_s=None, **request)
@@ -234,8 +233,8 @@ def slopes(series: Series, rows: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def judged(series: Series, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows that the lines were not drawn through, with the truth beside the verdict that the limit of today
-    gives.
+    """Return the rows that the lines were not drawn through, with the truth and the verdict by today's
+    limit.
     """
     results = []
     known = slopes(series, rows)
@@ -253,8 +252,8 @@ def judged(series: Series, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def wrong(rows: list[dict[str, Any]], limit: float) -> tuple[int, int, int, int]:
-    """Return the counts with this limit of the ratio: false "trustworthy" of those that links did not set,
-    false "not" of those that they set.
+    """Count with this limit of the ratio: rows wrongly "trustworthy", of those that the links did not set;
+    and rows wrongly "not", of those that the links set.
     """
     machine, links = ([row for row in rows if row["links_set_it"] is truth] for truth in (False, True))
     return (
@@ -266,7 +265,7 @@ def wrong(rows: list[dict[str, Any]], limit: float) -> tuple[int, int, int, int]
 
 
 def tables(series: Series, figures: dict[str, Any]) -> str:
-    """Each run, and what other limits would have made of them."""
+    """Return a table of the runs, and one of other limits on them."""
     rows = judged(series, figures["rows"])
     truth = {True: "links", False: "machine"}
     runs = [
@@ -309,7 +308,7 @@ def tables(series: Series, figures: dict[str, Any]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """The command."""
+    """Parse the command line and run the benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.verdict", description=__doc__)
     parser.add_argument("--json", type=Path, help="where to write the figures; rates that it has are kept")
     parser.add_argument("--into", type=Path, help="a document whose table to replace")

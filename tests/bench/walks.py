@@ -1,15 +1,15 @@
-"""The longest walks through the modules: a queued job's from its file to its processes, and a link's rate's
-from a configuration, and from a decision, to the kernel.
+"""The longest call paths through the modules: a queued job's from its file to its processes, and a link's
+rate's from a configuration, and from a decision, to the kernel.
 
 `python -m tests.bench.walks [CHECKOUT ...] [--entries] [--into docs/architecture.md]`, as root; each CHECKOUT
-is a working tree that `make setup` was run in, such as one of another commit; without any, this one. Brings a
-testbed up, queues a job of two workers in two units, and records (tests/bench/walks_hook.py) which function
-of which module called which of another.
+is a working tree in which `make setup` was run, such as one of another commit; the default is this one.
+Brings a testbed up, queues a job of two workers in two units, and records (tests/bench/walks_hook.py) which
+function of which module called which of another.
 
-A walk is told in two ways. Its way: the modules whose calls were under way when the end was reached, from the
+A walk has two descriptions. Its way: the modules on the call stack when the end was reached, from the
 outermost, over the threads that led there. Its entries: the functions of each module that were called from
-another module until then, on these threads; a function that was called in a loop counts once, and importing a
-module not at all.
+another module until then, on these threads; a function called in a loop counts once, and importing a module
+does not count.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ class Walk:
 
     @property
     def entries(self) -> int:
-        """The number of functions by which a module was entered from another."""
+        """Return the number of functions by which a module was entered from another."""
         return sum(len(functions) for functions in self.entered.values())
 
     @property
     def returns(self) -> int:
-        """The number of times that the way comes to a module again."""
+        """Return how often the way enters a module that it has been in before."""
         return len(self.way) - len(set(self.way))
 
 
 def joined(parts: Sequence[dict[str, Any]]) -> Walk:
-    """Returns the walk that these recordings are the parts of, one after another."""
+    """Join recordings, the consecutive parts of one walk."""
     way: list[str] = []
     entered: dict[str, list[str]] = {}
     for part in parts:
@@ -88,7 +88,9 @@ def joined(parts: Sequence[dict[str, Any]]) -> Walk:
 
 
 def recorded(checkout: Path) -> dict[str, Walk]:
-    """Returns the walks through the modules of this checkout. SystemExit where one was not taken."""
+    """Record the walks through the modules of a checkout. SystemExit where one does not reach its end
+    in time.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -142,7 +144,7 @@ def _commit(checkout: Path) -> str:
 
 
 def told(walks: dict[str, dict[str, Walk]]) -> str:
-    """Returns the walks of each commit as Markdown."""
+    """Return the walks of each commit as Markdown."""
     lines = []
     for name in WALKS:
         lines += [f"**{name[0].upper()}{name[1:]}.**", ""]

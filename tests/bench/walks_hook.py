@@ -1,8 +1,9 @@
-"""The recorder that `python -m tests.bench.walks` puts into a command and its daemon, as `sitecustomize`.
+"""The recorder that `python -m tests.bench.walks` installs in a command and its daemon, as `sitecustomize`.
 
-Notes each call from a module of the project into another, by thread, until a walk's end is reached: a worker
-of the script WALKS_SCRIPT is started, or a message that sets a link's rate goes to the kernel. The standard
-library alone, and no name of the project but the two ends' modules: it is put into older commits, too.
+It records each call from a module of the project into another, by thread, until a walk's end is reached: a
+worker of the script WALKS_SCRIPT is started, or a message that sets a link's rate goes to the kernel. It uses
+only the standard library, and no name of the project but the modules of the two ends, since it also runs in
+older commits.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ _SCRIPT = os.environ.get("WALKS_SCRIPT", "")
 _START = threading.Thread.start
 Step = tuple[str, str, str]  # the caller's module, and the module and the function that it called
 _steps: dict[int, list[Step]] = {}  # of each thread
-_before: dict[int, tuple[list[Step], list[str]]] = {}  # what the thread was started after: steps, and stack
+_before: dict[int, tuple[list[Step], list[str]]] = {}  # steps and stack that led to the thread's start
 _reached: set[str] = set()
 
 
 def _module(frame: FrameType | None) -> str | None:
-    """The module of a frame, `jobs/life`; None for code that is not the project's."""
+    """Return the module of a frame, such as `jobs/life`; None for code outside the project."""
     file = frame.f_code.co_filename if frame else ""
     if not file.startswith(_ROOT):
         return None
@@ -37,7 +38,7 @@ def _module(frame: FrameType | None) -> str | None:
 
 
 def _stack(frame: FrameType | None) -> list[str]:
-    """The modules that have called each other, the outermost first; each once in a row."""
+    """Return the modules on the call stack, from the outermost, without repetitions in a row."""
     modules: list[str] = []
     while frame is not None:
         module = _module(frame)
@@ -48,7 +49,7 @@ def _stack(frame: FrameType | None) -> list[str]:
 
 
 def _reach(end: str, frame: FrameType) -> None:
-    """Writes down how this thread came to a walk's end, the first time that it is reached."""
+    """Write how this thread came to a walk's end, the first time that the end is reached."""
     if end in _reached:
         return
     _reached.add(end)
@@ -99,17 +100,17 @@ def _sends(frame: FrameType) -> None:
 
 
 def _start(thread: threading.Thread) -> None:
-    """Remembers for a thread what led to it, and starts it."""
+    """Record the steps and stack that led to a thread, and start it."""
     mine = threading.get_ident()
     steps, stack = _before.get(mine, ([], []))
-    led: tuple[list[Step], list[str]] = ([], [])  # a request's walk began in the command that sent it
+    led: tuple[list[Step], list[str]] = ([], [])  # empty for a request: its walk began in the sending command
     if thread.name != "request":
         led = ([*steps, *_steps.get(mine, [])], [*stack, *_stack(sys._getframe(1))])
     run = thread.run
 
     def begin() -> None:
         own = threading.get_ident()
-        _steps[own] = []  # numbers of threads that ended are used again
+        _steps[own] = []  # the kernel reuses the numbers of ended threads
         _before[own] = led
         run()
 

@@ -20,7 +20,7 @@ FORM = (".venv/bin/python", "-m", "tests.kernels.form")
 
 
 def compile_ahead(is_long: bool) -> None:
-    """Compile on this host, which takes seconds, what an emulated processor takes minutes for."""
+    """Compile on this host, in seconds, what an emulated processor would take minutes for."""
     from testbed.dataplanes.xdp.program import Programs
     from testbed.plugins.registry import sources
     from testbed.wire.spec import lanes_for

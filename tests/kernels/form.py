@@ -1,6 +1,6 @@
-"""The steps that are tried on a kernel machine: `python -m tests.kernels.form`, or with --long all of them.
+"""The steps that are tried on a kernel machine: `python -m tests.kernels.form`; --long runs all of them.
 
-Each prints a line when it is over; the first that fails ends the form, with exit code 1.
+Each step prints a line when it is over. The first that fails ends the form, with exit code 1.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from testbed.wire.spec import ONE_BUFFER_MTU, lanes_for
 from tests.limits import SLOWER_VARIABLE
 from tests.privileged.packets import findings
 
-MTUS = (1500, ONE_BUFFER_MTU, 9000)  # natively and in generic mode, of each number of lanes that is a form
+MTUS = (1500, ONE_BUFFER_MTU, 9000)  # native and generic mode, and each compiled number of lanes
 FEATURES = (*NEEDED, "ovs", "bursts", "jumbo")
 STEP_S = 1800.0
-TIMES_SLOWER = 10  # than a real machine, by which tests' limits are longer
+TIMES_SLOWER = 10  # slower than a real machine; tests' limits are multiplied by it
 TESTBED = (sys.executable, "-m", "testbed")
 SUMS = "tests/kernels/sums.py"
 CONFIGURATION = {
@@ -52,15 +52,15 @@ TESTS = {
         "test_links.py::TestQueues::test_every_frame_arrives_or_is_counted_as_dropped",
     ),
 }
-"""The tests of the long form, by step, below tests/privileged; those of the first step are torch's jobs. How
-fast links are is not tested there: an emulated processor is too slow to tell.
+"""The tests of the long form, by step, below tests/privileged; those of the first step are torch's jobs. The
+speed of links is not tested there: an emulated processor is too slow for it.
 """
-# what is there before anything is brought up
+# the folder of testbeds' names, empty before anything is brought up
 NAMES = "/run/optinc"
 
 
 class StepError(Exception):
-    """A step did not show what it is there to show."""
+    """A step failed to show what it must."""
 
 
 def features() -> str:
@@ -70,7 +70,7 @@ def features() -> str:
     lacks = [each.name for each in tried if BY_NAME[each.name].required and not each.works]
     if lacks:
         raise StepError(f"lacking: {', '.join(lacks)}")
-    remember()  # or `up` would try it again
+    remember()  # so that `up` does not probe again
     return f"{sum(each.works for each in tried)} of {len(tried)} features work"
 
 
@@ -92,9 +92,7 @@ def vectors() -> str:
 
 
 def testbed(*words: str) -> str:
-    """Run a command of the project's and return what it printed; StepError with its last lines where it
-    fails.
-    """
+    """Run a command of the project and return its output. StepError with its last lines where it fails."""
     done = subprocess.run([*TESTBED, *words], capture_output=True, text=True, check=False, timeout=STEP_S)
     if done.returncode:
         lines = (done.stdout + done.stderr).strip().splitlines()
@@ -120,7 +118,7 @@ def up() -> Iterator[None]:
 
 
 def jobs(is_long: bool) -> list[tuple[str, Callable[[], str]]]:
-    """Return the jobs on a testbed of two racks, none of which needs torch."""
+    """Return the jobs for a testbed of two racks, none of which needs torch."""
 
     def with_fault(*fault: str) -> str:
         testbed("fault", "set", "u1", *fault)
@@ -198,7 +196,7 @@ def main() -> int:
     is_long = parser.parse_args().long
     try:
         step("features", features)
-        # those of the usual MTU are loaded when a testbed comes up
+        # the programs for the usual MTU are loaded when a testbed comes up
         step("programs", lambda: programs(MTUS if is_long else MTUS[-1:]))
         if is_long:
             step("vectors", vectors)

@@ -1,8 +1,8 @@
-"""A whole machine with a kernel of Debian's, emulated by QEMU: this host's own files below a layer of memory,
-the kernel's modules, and a command that runs as root.
+"""A whole machine with a Debian kernel, emulated by QEMU: this host's own files below a writable layer in
+memory, the kernel's modules, and a command that runs as root.
 
 Owns fetching a kernel's package, the first file system and QEMU's arguments. Nothing is installed on this
-host, and nothing of it can be written from within.
+host, and the machine cannot write to this host's files.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from testbed.host_checks.headers import cache_folder
 CHECKOUT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 SUITES = {"bookworm": "Debian 12's own", "bookworm-backports": "Debian 13's, as Debian 12's archive has it"}
-MARCH = "x86-64-v3"  # what QEMU emulates; this host's own processor may have more
+MARCH = "x86-64-v3"  # QEMU's emulated instruction set; this host's processor may have more
 MEMORY_MB = 6144
 END = "kernel machine: exit code "
-# in the order of their needs
+# in the order of their dependencies
 MODULES = ("virtio_pci", "9p", "9pnet_virtio", "overlay")
 _PACKAGE_S = 300
 
 
 class MachineError(Exception):
-    """There is no machine; the message says what it lacks."""
+    """The machine cannot be made; the message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel as it was unpacked: its image, and the folder of its modules."""
+    """An unpacked kernel: its image, and the folder of its modules."""
 
     release: str
     image: Path
@@ -47,7 +47,7 @@ class Kernel:
 
 
 def fetched(suite: str) -> Kernel:
-    """Fetch the kernel of one of SUITES from this host's Debian mirror, or take it from the cache."""
+    """Fetch the kernel of one of SUITES from this host's Debian mirror, unless it is in the cache."""
     folder = cache_folder() / "kernels" / suite
     if not (folder / "complete").exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -74,7 +74,7 @@ def fetched(suite: str) -> Kernel:
 
 
 def _apt(folder: Path, suite: str) -> list[str]:
-    """Return `apt-get` with lists of its own: of `suite`, from the mirror of this host's packages."""
+    """Return `apt-get` with package lists of its own, for `suite`, from the mirror that this host uses."""
     said = _run(["apt-get", "indextargets", "--format", "$(SITE) $(CODENAME) $(COMPONENT)"], folder)
     sites = [line.split() for line in said.splitlines()]
     mirrors = [site for site, name, component in sites if (name, component) == ("bookworm", "main")]
@@ -108,12 +108,12 @@ def _run(argv: Sequence[str], folder: Path) -> str:
 
 
 def _needed(modules: Path, names: Sequence[str]) -> dict[str, bytes]:
-    """Return the contents of modules and of all that they need, each behind what it needs."""
+    """Return the contents of modules and of all that they depend on, each after its dependencies."""
     files = {file.name.partition(".ko")[0].replace("-", "_"): file for file in modules.rglob("*.ko*")}
     ordered: dict[str, bytes] = {}
 
     def add(name: str) -> None:
-        if name in ordered or name not in files:  # the rest is part of the kernel's image
+        if name in ordered or name not in files:  # not a file: built into the kernel's image
             return
         packed = files[name].read_bytes()
         content = lzma.decompress(packed) if files[name].suffix == ".xz" else packed
@@ -128,7 +128,7 @@ def _needed(modules: Path, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def _first_files(kernel: Kernel, folder: Path, target: Path) -> None:
-    """Write the first file system: the modules by which this host's files are reached, and its init."""
+    """Write the first file system: the modules needed to reach this host's files, and its init."""
     root = folder / "first"
     (root / "bin").mkdir(parents=True)
     (root / "modules").mkdir()
@@ -147,7 +147,7 @@ def _first_files(kernel: Kernel, folder: Path, target: Path) -> None:
 
 
 def _layer(kernel: Kernel, folder: Path, argv: Sequence[str]) -> Path:
-    """Make the layer over this host's files: modules, the command, compiled parts for QEMU's
+    """Make the layer over this host's files: modules, the command, and parts compiled for QEMU's
     processor.
     """
     layer = folder / "layer"
@@ -162,8 +162,8 @@ def _layer(kernel: Kernel, folder: Path, argv: Sequence[str]) -> Path:
 
 
 def run(kernel: Kernel, argv: Sequence[str], limit_s: float) -> int:
-    """Run a command on a machine with this kernel, and print what its console says. Returns the command's
-    exit code, or 124 where it did not end in time. The machine has as many processors as this host.
+    """Run a command on a machine with this kernel, and print its console's output. Return the command's exit
+    code, or 124 where it did not end in time. The machine has as many processors as this host.
     """
     if shutil.which("qemu-system-x86_64") is None:
         raise MachineError("qemu-system-x86_64 is not installed: apt-get install qemu-system-x86")

@@ -1,8 +1,9 @@
-"""A job without torch, which an emulated processor takes a minute to read in: sums whole numbers by the
-endpoint, and holds each element against what it must be.
+"""A job without torch, which an emulated processor takes a minute to import: sum whole numbers by the
+endpoint, and compare each element with its expected value.
 
-Worker r brings r + 1 times a vector. With `late` all bring the same, so that a mean is known whoever is in
-it, and the last worker comes to each sum but the first after the timeout of its blocks: sums must lack it.
+Worker r contributes r + 1 times a vector. With `late` all contribute the same, so that the mean is known
+whoever contributes, and the last worker comes to every sum but the first after the timeout of its blocks:
+these sums must lack it.
 """
 
 from __future__ import annotations

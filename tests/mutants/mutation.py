@@ -1,4 +1,4 @@
-"""A bug planted on purpose: a text of a program, and what stands there instead."""
+"""A bug planted on purpose: a text of a program, and its replacement."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class Kind(Enum):
-    """The programs that a bug is in: those of a kind are made and tried in the same way."""
+    """The program that a bug is in. Programs of a kind are built and tried in the same way."""
 
     XDP = "XDP"
     LINKS = "link faults"
@@ -20,7 +20,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """`name` says what is wrong with the program then; `old` stands in `file` exactly once."""
+    """`name` says what the bug makes the program do; `old` occurs in `file` exactly once."""
 
     kind: Kind
     file: str
@@ -29,7 +29,7 @@ class Mutation:
     new: str
 
     def plant(self, root: Path) -> None:
-        """Puts it into the tree at `root`. ValueError if `old` does not stand there once."""
+        """Replace `old` by `new` in the tree at `root`. ValueError unless `old` occurs exactly once."""
         path = root / self.file
         text = path.read_text()
         if text.count(self.old) != 1:

@@ -1,4 +1,4 @@
-"""Bugs in rights, in records, and in the model of the equations."""
+"""Bugs in permissions, in records, and in the model of the equations."""
 
 from __future__ import annotations
 

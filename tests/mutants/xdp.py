@@ -1,4 +1,4 @@
-"""Bugs in bpf/: what a hasty change could leave behind."""
+"""Bugs in bpf/, such as a hasty change could leave."""
 
 from __future__ import annotations
 

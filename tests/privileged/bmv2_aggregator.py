@@ -1,10 +1,10 @@
-"""A `simple_switch` as a subject of the packet vectors: frames go over veth pairs, one at a time, and what
-leaves is caught at every port.
+"""A `simple_switch` that runs the packet vectors: frames are sent over veth pairs, one at a time, and frames
+that leave are received at every port.
 
-When a frame is done with is known without waiting: marks follow it. The switch works on what comes in by a
-port in order, and sends by a port in order, so once a mark behind the frame has come out of a port, so has
-all that the frame made leave there. Marks go to the ports by which a frame should leave; whether one has left
-by another is asked when a vector has ended (`strays`), for marks cost the most time here.
+Marks tell when a frame has been handled, without waiting. The switch handles each port's incoming frames in
+order, and sends to each port in order. So once a mark sent after the frame has come out of a port, so have
+all frames that it caused there. Marks go to the ports by which a frame should leave. Whether one left by
+another port is checked at the end of a vector (`strays`), since marks cost the most time here.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from tests.vectors.build import OPTICAL, SLOTS
 from tests.vectors.in_step import Held
 from tests.vectors.world import way_to
 
-ROUTED, PLAIN, MARKED = 250, 251, 252  # ports: to all IPv4 addresses; to all else; of the marks
+ROUTED, PLAIN, MARKED = 250, 251, 252  # ports: towards all IPv4 addresses; towards all else; for marks
 GROUP = (
     1,
     *OPTICAL,
-)  # a job's ports; the one that a frame comes by is made one too, or `to others` would look like `to all`
+)  # a job's ports; a frame's own port is added to them, so that `to others` differs from `to all`
 MARK = b"\x88\xb6"  # ethertype for local experiments (IEEE 802)
 MARK_NEAR, MARK_ALL = "02:ff:00:00:ff:fe", "02:ff:00:00:ff:ff"
 NEAR_GROUP, ALL_GROUP = 4094, 4095
@@ -54,8 +54,8 @@ def _device(unit: int, port: int) -> str:
 
 
 class Wires:
-    """A veth pair for each port; a context manager. The switch has the ends `s1p1`, the test the others, as
-    sockets.
+    """A veth pair for each port; a context manager. The switch has the ends `s1p1`, the test has the other
+    ends, as sockets.
     """
 
     def __init__(self, unit: int, ports: Sequence[int], mtu: int = _MTU) -> None:
@@ -77,7 +77,7 @@ class Wires:
         return self
 
     def adopt(self, port: int, device: str, far: str) -> None:
-        """Take in a link that somebody else makes and removes."""
+        """Add a link that the caller makes and removes."""
         self.adopted[port] = device
         self._listen(port, far)
 
@@ -89,7 +89,7 @@ class Wires:
 
     @property
     def devices(self) -> dict[int, str]:
-        """The switch's ends, by port."""
+        """Return the switch's ends, by port."""
         return {**self.names, **self.adopted}
 
     def __exit__(self, *_: object) -> None:
@@ -103,8 +103,8 @@ def _ip(lines: Sequence[str]) -> None:
 
 
 class _Unemptied(Bmv2Switch):
-    """A job finds its slots as the one before left them: as in the model, its generation alone tells it from
-    that one.
+    """A switch whose slots keep the contents of the job before: as in the model, only the generation
+    distinguishes a job from that one.
     """
 
     empties_records = False
@@ -113,11 +113,11 @@ class _Unemptied(Bmv2Switch):
         pass
 
     def _port(self, device: str) -> int:
-        return self._all_ports[device]  # the control port is in groups here, as every port is
+        return self._all_ports[device]  # here the control port may be in groups, like every port
 
 
 class Bmv2Aggregator:
-    """One switch and its wires, used by one vector after another: `fresh` empties it."""
+    """One switch and its wires, used by one vector after another; `fresh` empties it."""
 
     def __init__(self, switch: Bmv2Switch, wires: Wires, client: SwitchClient) -> None:
         self.switch, self._wires, self.client = switch, wires, client
@@ -125,8 +125,8 @@ class Bmv2Aggregator:
         self._admitted: set[tuple[int, int]] = set()  # (job, tree)
         self._group: tuple[int, ...] = GROUP
         self._number = 0
-        self._verdicts: dict[str, int] = {}  # as they stand since the last frame
-        self._held: list[Held | None] | None = None  # the slots, since the last frame
+        self._verdicts: dict[str, int] = {}  # the counters after the last frame
+        self._held: list[Held | None] | None = None  # the slots after the last frame, if read
         self._poll = select.epoll()
         for opened in wires.sockets.values():
             self._poll.register(opened, select.EPOLLIN)
@@ -143,7 +143,7 @@ class Bmv2Aggregator:
             client.add_entry("stations", Key(mac_number(_mark_mac(port)), 48), Action("switch_to", (port,)))
 
     def fresh(self) -> None:
-        """No jobs, no senders, no slot in use."""
+        """Remove all jobs and senders, and mark every slot unused."""
         for number, _ in list(self._admitted):
             self.release(number)
         for entry in self.client.entries("ports"):
@@ -158,12 +158,12 @@ class Bmv2Aggregator:
         self.switch.bind(port, next(iter(senders), None))
 
     def set_group(self, number: int, tree: int, ports: Sequence[int]) -> None:
-        """Nothing: GROUP and the port that a frame comes by are every job's, for marks at more ports take
+        """Do nothing: every job's group is GROUP and the port of the frame, since marks at more ports take
         more time.
         """
 
     def set_routes(self, routes: Mapping[tuple[str, int], Route]) -> None:
-        """Nothing: all addresses are routed to ROUTED."""
+        """Do nothing: all addresses are routed to ROUTED."""
 
     def admit(self, number: int, entry: Entry) -> None:
         self._admitted.add((number, entry.tree))
@@ -179,7 +179,9 @@ class Bmv2Aggregator:
 
     def receive(self, data: bytes, port: int) -> tuple[str, list[Emission]]:
         waited = tuple(sorted({*GROUP, port}))
-        if self._group != waited:  # a frame that left by another port would come late, with the next one's
+        if (
+            self._group != waited
+        ):  # else a frame that leaves by another port would be received late, with the next frame's
             self._group = waited
             for key in self._admitted:
                 self._set_group(*key)
@@ -198,9 +200,9 @@ class Bmv2Aggregator:
         if not caught:
             return verdict, []
         left = tuple(sorted(at for at, _ in caught))
-        if verdict == "switched" and port == addresses.CONTROL_PORT:  # marks have to come through there
+        if verdict == "switched" and port == addresses.CONTROL_PORT:  # marks must pass there
             return "malformed", []
-        if verdict == "switched":  # what the other switches leave to Open vSwitch
+        if verdict == "switched":  # other switches pass such frames to Open vSwitch
             return "to_ovs", [Emission(To.STACK, frames.pop())]
         return verdict, [Emission(self._where(left, port), frames.pop())]
 
@@ -218,7 +220,7 @@ class Bmv2Aggregator:
         return known[left]
 
     def slots_held(self) -> list[Held | None]:
-        """Return the content of each slot; not its lanes, for Thrift tells no more than 64 bits of a
+        """Return the content of each slot, without its lanes: Thrift returns no more than 64 bits of a
         register.
         """
         names = ("slot_state", "slot_generation", "slot_fragment", "slot_bitmap")
@@ -242,13 +244,13 @@ class Bmv2Aggregator:
         ]
 
     def slot_held(self, at: int) -> Held | None:
-        """Return the content of one slot: all are asked for, once for each look at them."""
+        """Return the content of one slot. All slots are read at once, at most once after each frame."""
         if self._held is None:
             self._held = self.slots_held()
         return self._held[at]
 
     def owned_difference(self, number: int, mine: OwnedTree) -> str:
-        """Say how the record of an owned tree differs from the model's; or nothing."""
+        """Say how the record of an owned tree differs from the model's; "" if it does not."""
         records = self.switch.part("owned")
         assert isinstance(records, SwitchOwnedRecords)
         record = records.record(number)
@@ -267,7 +269,7 @@ class Bmv2Aggregator:
         return self._wires.devices
 
     def through(self, data: bytes, port: int) -> list[tuple[int, bytes]]:
-        """Return the frames that left for this one by any port."""
+        """Send a frame, and return the frames that left for it by any port."""
         return self._through(data, port, MARK_ALL, self._wires.devices)
 
     def strays(self) -> list[str]:
@@ -279,8 +281,8 @@ class Bmv2Aggregator:
     def _through(
         self, data: bytes | None, port: int, marked: str, ports: Iterable[int]
     ) -> list[tuple[int, bytes]]:
-        """Return the frames that left for this one, with their ports: all that left by `ports` and the one
-        that it came by.
+        """Send a frame (None: only marks). Return the frames that left for it by `ports` or its own port,
+        with their ports.
         """
         self._number += 1
         number = struct.pack("!I", self._number)
@@ -301,14 +303,14 @@ class Bmv2Aggregator:
                         caught.append((at, frame))
                         continue
                     waited.discard(at)
-                    if at == MARKED:  # so the switch has worked on all that was sent before
+                    if at == MARKED:  # so the switch has handled all frames sent before
                         self._wires.sockets[MARKED].send(back)
             assert time.monotonic() < deadline, f"no mark at ports {sorted(waited)} after {LATE_S:g} s"
         return caught
 
 
 class Spreading:
-    """The same switch as a subject of the scenes of parallel circuits: its routes and groups are theirs."""
+    """The same switch for the scenes of parallel circuits, which set its routes and groups."""
 
     def __init__(self, aggregator: Bmv2Aggregator) -> None:
         self._aggregator, self._devices = aggregator, aggregator.devices
@@ -329,14 +331,14 @@ class Spreading:
         set_routes(self._client, {device: port for port, device in self._devices.items()}, named)
 
     def darken(self, ports: Iterable[int]) -> None:
-        """Nothing: P4 does not see light."""
+        """Do nothing: P4 does not see light."""
 
     def receive(self, data: bytes, port: int) -> tuple[str, list[Emission]]:
         caught = self._aggregator.through(data, port)
         return "", [Emission(To.ROUTE, data, tuple(sorted(at for at, _ in caught)))] if caught else []
 
 
-_MARKS = 2  # frames of ours that the switch switches for each of the test's
+_MARKS = 2  # marks that the switch counts as "switched" for each frame of the test
 
 
 def _mark_mac(port: int) -> str:
@@ -353,7 +355,7 @@ def _received(opened: socket.socket) -> Iterator[bytes]:
 
 @contextmanager
 def aggregator(program: Path, log: Path, hosts: Iterable[int], unit: int = 1) -> Iterator[Bmv2Aggregator]:
-    """A switch of a unit, with ports for these hosts, in the calling process's network namespace."""
+    """Start a switch of a unit, with ports for these hosts, in the calling process's network namespace."""
     ports = [*hosts, *OPTICAL, way_to(2), ROUTED, PLAIN, MARKED]
     with ExitStack() as stack:
         wires = stack.enter_context(Wires(unit, ports))

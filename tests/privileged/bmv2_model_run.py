@@ -1,4 +1,4 @@
-"""The reference model and BMv2 in step. Inside namespaces of its own: `findings(TRIED)` outside, `python -m`
+"""The reference model and BMv2 in step, in namespaces of their own: `findings(TRIED)` outside, `python -m`
 this file inside.
 """
 
@@ -26,8 +26,8 @@ EXAMPLES, MUTATIONS, SEED = 10, 4000, 5
 def findings(
     tried: str, examples: int = EXAMPLES, frames: int = MUTATIONS, seed: int = SEED, timeout_s: float = 600
 ) -> dict[str, int]:
-    """Return how often each verdict was given in a method of Trial, or with `owned` by packets of owned
-    trees; `mutated` and `owned` take `frames` and `seed`.
+    """Return how often each verdict was given in a method of Trial, or (`owned`) for packets of owned trees;
+    `mutated` and `owned` use `frames` and `seed`.
     """
     words = [tried, *map(str, (examples, frames, seed))]
     return dict(outcome("tests.privileged.bmv2_model_run", *words, timeout_s=timeout_s))

@@ -1,7 +1,7 @@
 """A BMv2 switch under requests, in namespaces of its own: `findings(NAME)` outside, `python -m` this file
 inside.
 
-A case is a function below; what it returns must be JSON-able.
+A case is a function below; its result must be JSON-able.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ JOB = Entry(
     self_ip="10.0.1.254", up_ip=NO_IP, group_ip="239.192.0.5", lanes=360,
 )  # fmt: skip
 DEADLINE_S = 60.0
-TICKS = 1021  # of as many slots, of which a switch has more
+TICKS = 1021  # one for each of as many slots; a switch has more
 STANDS_STILL_S = 0.5
 BURST = 509  # a window is 512 packets at most
 SO_RCVBUFFORCE = 33  # <asm-generic/socket.h>; Python has no name for it
@@ -54,19 +54,21 @@ LOG = Path("/run/openvswitch")  # a private tmpfs
 
 
 def findings(case: str, *arguments: str) -> Any:
-    """Run a case and return its findings; fail the test with its output if it did not end well."""
+    """Run a case and return its findings. Fails the test with the case's output if it fails."""
     return outcome("tests.privileged.bmv2_run", case, *arguments, timeout_s=180)
 
 
 def ports_of(unit: int) -> dict[str, int]:
-    """Device -> number."""
+    """Return the port number by device."""
     ports = {addresses.tor_port_device(unit, host): addresses.tor_port_number(host) for host in HOSTS}
     ports[addresses.optical_device(unit, 1)] = addresses.optical_number(1)
     return ports
 
 
 def made_ports(unit: int) -> dict[str, int]:
-    """Makes the devices, which send nothing of their own; the far ends are called eU-N."""
+    """Make the devices, which send nothing by themselves; their far ends are called eU-N. Return
+    `ports_of`.
+    """
     Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
     ports = ports_of(unit)
     for device, number in ports.items():
@@ -84,7 +86,7 @@ def switch(
 
 
 def table(client: SwitchClient, name: str) -> dict[str, Any]:
-    """Key -> [action, data...], JSON-able."""
+    """Return a table's entries as key -> [action, data...], JSON-able."""
     return {
         f"{entry.value:x}" + ("" if entry.prefix is None else f"/{entry.prefix}"): [
             entry.action.name,
@@ -103,8 +105,8 @@ def refused(attempt: Callable[[], object]) -> str:
 
 
 def stop(pid: int) -> None:
-    """Stops the process, and returns once it is stopped: a thread that runs as the signal is sent could
-    answer once more.
+    """Stop a process, and return once all of its threads are stopped: a thread that runs when the signal is
+    sent could answer once more.
     """
     os.kill(pid, signal.SIGSTOP)
     while any(thread_state(task) != "T" for task in Path(f"/proc/{pid}/task").iterdir()):
@@ -112,7 +114,7 @@ def stop(pid: int) -> None:
 
 
 def thread_state(task: Path) -> str:
-    """The letter of proc_pid_stat(5), which comes after the command's name."""
+    """Return the state letter of proc_pid_stat(5), which follows the command's name."""
     return (task / "stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
@@ -126,7 +128,9 @@ def settles() -> Any:
 
 
 def admits() -> Any:
-    """A job's way through the tables, and a register of which only its segment is emptied."""
+    """Admit a job; follow its entries in the tables, and a register of which only the job's segment is
+    emptied.
+    """
     with switch() as tor:
         client = SwitchClient(1)
         seen: dict[str, Any] = {}
@@ -159,7 +163,7 @@ def admits() -> Any:
 
 
 def admits_owned() -> Any:
-    """Jobs with an owner: which record each has, and what is in it."""
+    """Admit jobs with an owner: which record each has, and its contents."""
     with switch() as tor:
         client = SwitchClient(1)
         owned = replace(JOB, program="owned", owner_ip="10.0.2.3", size=4)
@@ -197,7 +201,7 @@ def admits_owned() -> Any:
 
 
 def admits_blocks() -> Any:
-    """Jobs that are summed by blocks: their records, their terms, and what is left of them."""
+    """Admit jobs that are summed by blocks: their records, their terms, and what remains of them."""
     names = ("block_active", "block_made", "block_missed", "block_floor", "block_reached", "block_marks")
     with switch() as tor:
         client = SwitchClient(1)
@@ -261,7 +265,7 @@ def replaces_routes() -> Any:
 
 
 def refuses() -> Any:
-    """Ask for things that the switch itself refuses."""
+    """Make requests that the switch itself refuses."""
     with switch():
         client = SwitchClient(1)
         return [
@@ -271,7 +275,7 @@ def refuses() -> Any:
             refused(lambda: client.delete_entry("entries", 997)),
             refused(lambda: client.fill_register("slot_state", 0, P4_CELLS + 1, 0)),
             refused(lambda: client.counters("verdicts", [0, 9999, 1])),
-            client.counters("verdicts", [0, 1]),  # the answers are those of these questions
+            client.counters("verdicts", [0, 1]),  # still in step: the answers belong to these requests
         ]
 
 
@@ -283,8 +287,8 @@ def _await(condition: Callable[[], object], what: str) -> None:
 
 
 def dies_and_comes_again() -> Any:
-    """Killed by its pid, told by everything that asks it, started by a thread that ends, asked by a client
-    from before.
+    """Kill the switch by its pid; every request reports it. Start it again from a thread that ends, and use a
+    client from before.
     """
     with switch() as tor:
         controller = SwitchClient(1)
@@ -316,14 +320,14 @@ def dies_and_comes_again() -> Any:
         tor.admit(5, JOB)
         seen["crossed"] = sorted(arrives(["e1-2", "e1-3"], lambda: send("e1-1", FRAME)))
         os.kill(tor.pid or 0, signal.SIGKILL)
-        tor.restart()  # though nobody has noticed yet
+        tor.restart()  # although its end was not noticed yet
         seen["at once"] = tor.ended()
     seen["left"] = tor.ended()
     return seen
 
 
 def hangs() -> Any:
-    """It does not answer, and then it does."""
+    """Stop the switch, so that it does not answer, and let it continue."""
     with switch() as tor:
         client, pid = SwitchClient(1, answer_s=0.3), tor.pid
         assert pid is not None
@@ -335,8 +339,8 @@ def hangs() -> Any:
 
 
 def hangs_under_a_job(asked: str) -> Any:
-    """It stops under a job; `asked` is the first that it is told then, and all else follows. It is not let
-    run on.
+    """Stop the switch under a job; `asked` is the first request then, and all others follow. It is not
+    continued.
     """
     with switch() as tor:
         requests: dict[str, Callable[[], object]] = {
@@ -373,7 +377,7 @@ def hangs_under_a_job(asked: str) -> Any:
 
 
 def disagrees() -> Any:
-    """An entry that another client took away, and a group that is read back as it was not set."""
+    """Delete an entry by another client, and read a group back differently than it was set."""
     with switch() as tor:
         seen: dict[str, Any] = {}
         tor.set_group(5, 0, ["u1-h1"])
@@ -408,7 +412,7 @@ def _timed(attempt: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def takes_bursts() -> Any:
-    """A window's results to one port and more, as fast as they can be sent: how many of BURST came out of
+    """Send a window's results, and more, through one port as fast as possible: how many of BURST came out of
     each of two others.
     """
     with switch() as tor, contextlib.ExitStack() as stack:
@@ -437,8 +441,8 @@ def takes_bursts() -> Any:
 
 
 def takes_ticks() -> Any:
-    """Return how many threads had sent their part of a burst of ticks while the switch stood still, how many
-    it had worked on in the end, and what was said where it stood still for too long, with the count then.
+    """Return how many threads had sent their part of a burst of ticks while the switch was stopped, how many
+    ticks it had handled in the end, and the message where it was stopped for too long, with the count then.
     """
     with switch() as tor:
         tor.set_group(5, 0, ["u1-h1"])
@@ -466,7 +470,7 @@ def takes_ticks() -> Any:
 
 
 def _tick_late(tor: Bmv2Switch, least: int) -> int:
-    """Return the count of late ticks once it is so high, or does not rise any more."""
+    """Return the count of late ticks once it is at least `least`, or the deadline has passed."""
     deadline = time.monotonic() + DEADLINE_S
     while (late := tor.verdicts()["tick_late"]) < least and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -479,8 +483,8 @@ def _tick(tor: Bmv2Switch, fragments: Iterable[int]) -> None:
 
 
 def starts_in_vain() -> Any:
-    """Start with a port that is not there, one that is down, a program that is none, a Thrift port that is
-    taken, and a control port that another switch has.
+    """Start with a missing port, with one that is down, with an invalid program, with a Thrift port that is
+    in use, and with a control port that another switch has.
     """
     ports, program = made_ports(1), compiled("wide", MTU)
     other = LOG / "other.json"
@@ -510,12 +514,12 @@ def _is_switch(pid: str) -> bool:
 
 
 def _sockets() -> set[str]:
-    """Return the sockets that switches may leave in /tmp, where other programs make and remove files."""
+    """Return the sockets that switches may leave in /tmp, where other programs make and remove files too."""
     return {name for name in os.listdir("/tmp") if name.startswith("bm")}
 
 
 def side_by_side() -> Any:
-    """Two switches, one without any system's program, and what each left behind."""
+    """Run two switches, one without any system's program, and report what each left behind."""
     before = _sockets()
     with switch(1) as whole, switch(2, programs=(), verbose=True) as bare:
         whole.set_group(5, 0, ["u1-h1"])
@@ -539,7 +543,7 @@ def side_by_side() -> Any:
 
 
 def dies_with_its_parent() -> Any:
-    """The process that started a switch is killed; the switch must not outlive it."""
+    """Kill the process that started a switch: the switch must not outlive it."""
     ports, program = made_ports(1), compiled("wide", MTU)
     reading, writing = os.pipe()
     child = os.fork()

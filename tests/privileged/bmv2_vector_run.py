@@ -1,5 +1,5 @@
-"""The table of packet vectors on BMv2. Inside namespaces of its own: `findings(KIND)` outside, `python -m`
-this file inside.
+"""The table of packet vectors on BMv2, in namespaces of its own: `findings(KIND)` outside, `python -m` this
+file inside.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.vectors.table import TABLE
 
 HOSTS = range(1, 65)
 MTU = 1500
-# of switches, and of packets that are full, or at least have lanes: its programs take no others
+# vectors of switches whose packets are full, or at least have lanes: BMv2's programs accept no others
 AT_SWITCHES = {
     name: vector
     for name, vector in TABLE.items()
@@ -34,7 +34,7 @@ AT_SWITCHES = {
 
 
 SUM_ALONE = {name: made for name, made in AT_SWITCHES.items() if name not in {*blocks.TABLE, *owned.TABLE}}
-KINDS = {  # the layout, the programs of systems and the vectors of each program that is tried
+KINDS = {  # layout, systems' programs, and vectors of each compiled program
     "wide": ("wide", None, AT_SWITCHES),
     "registers": ("registers", None, AT_SWITCHES),
     "sum alone": ("wide", (), SUM_ALONE),
@@ -43,7 +43,7 @@ IN_LIGHT = {name: scene for name, scene in spread.TABLE.items() if not scene.in_
 
 
 def findings(kind: str) -> dict[str, list[str]]:
-    """Return by vector of a switch a line for each difference from it."""
+    """Return, for each vector of a switch, a line for each difference from it."""
     return dict(outcome("tests.privileged.bmv2_vector_run", kind, timeout_s=600))
 
 

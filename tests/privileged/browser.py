@@ -1,4 +1,4 @@
-"""Debian's Chromium without a window, and the page of `testbed web` in it."""
+"""Debian's headless Chromium, with a page of `testbed web`."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ WIDE, NARROW = 1600, 400
 
 
 class Shown:
-    """A page of `testbed web`, open. It has asked nobody but its own server, and no script of it failed."""
+    """An open page of `testbed web`. `wrong` lists requests to other servers and failures of scripts."""
 
     def __init__(self, page: Page, address: str) -> None:
         self._page, self.address = page, address
         self.wrong: list[str] = []
         page.on("pageerror", lambda error: self.wrong.append(str(error)))
         page.on("console", lambda line: self.wrong.append(line.text) if line.type == "error" else None)
-        page.on("request", self._hear)
+        page.on("request", self._check_request)
 
-    def _hear(self, request: Request) -> None:
+    def _check_request(self, request: Request) -> None:
         if not request.url.startswith((self.address, "data:", "blob:")):
             self.wrong.append(f"asked for {request.url}")
 
@@ -41,26 +41,26 @@ class Shown:
         return self
 
     def table(self, name: str) -> list[list[str]]:
-        """Return the cells of a table, a row each; none where it is not there."""
+        """Return the cells of a table by row; empty where there is no table."""
         read = """name => [...document.querySelectorAll(`#table-${name} tbody tr`)]
             .map(row => [...row.querySelectorAll("td")].map(cell => cell.innerText))"""
         return list(self._page.evaluate(read, name))
 
     def text(self, selector: str) -> str:
-        """Return what somebody reads there; nothing where it is hidden."""
+        """Return the visible text of a selector; empty where it is hidden."""
         read = "selector => document.querySelector(selector)?.checkVisibility() && "
         read += "document.querySelector(selector).innerText || ''"
         return str(self._page.evaluate(read, selector))
 
     def drawn(self, kind: str, picture: str = "fabric") -> list[dict[str, Any]]:
-        """Return the traces of a kind in a picture, as Plotly has them."""
+        """Return the traces of a kind in a picture, in Plotly's form."""
         read = """([picture, kind]) => [...document.querySelectorAll(`#section-${picture} .js-plotly-plot`)]
             .flatMap(plot => plot.data).filter(trace => !kind || trace.meta === kind)
             .map(trace => JSON.parse(JSON.stringify(trace)))"""
         return list(self._page.evaluate(read, [picture, kind]))
 
     def buttons(self) -> list[str]:
-        """Return the labels of the buttons that can be seen."""
+        """Return the labels of the visible buttons."""
         made = self._page.locator("button.act")
         return [each.inner_text() for each in made.all() if each.is_visible()]
 
@@ -68,7 +68,7 @@ class Shown:
         self._page.click(selector)
 
     def becomes(self, width: int, dark: bool = False) -> None:
-        """Make the window that wide, and the ground dark or light."""
+        """Set the window's width, and a dark or light background."""
         self._page.set_viewport_size({"width": width, "height": 1000})
         self._page.emulate_media(color_scheme="dark" if dark else "light")
 
@@ -84,11 +84,11 @@ class Shown:
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """Chromium, which ends with the block."""
+    """Run Chromium during the block."""
     if not CHROMIUM.exists():
         lacking("chromium", "chromium is not installed; remedy: apt-get install chromium")
     with sync_playwright() as playwright:
-        # as root it cannot have its sandbox; what it opens is this project's own page
+        # its sandbox does not work as root; it opens only this project's own page
         made = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:
             yield made
@@ -98,7 +98,7 @@ def browser() -> Iterator[Browser]:
 
 @contextmanager
 def web(name: str, *words: str) -> Iterator[dict[str, str]]:
-    """`testbed web` of that testbed, on a free port: its addresses."""
+    """Run `testbed web` for a testbed on a free port during the block, and yield its addresses."""
     process = start("testbed.web", "--name", name, "--port", "0", "--json", *words)
     with bounded(process, 600.0):
         try:
@@ -111,7 +111,9 @@ def web(name: str, *words: str) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def prometheus(folder: Path, target: str, port: int) -> Iterator[str]:
-    """Debian's Prometheus, which scrapes that target every second: the address of its API."""
+    """Run Debian's Prometheus during the block; it scrapes the target every second. Yield the address
+    of its API.
+    """
     if shutil.which("prometheus") is None:
         lacking("prometheus", "prometheus is not installed; remedy: apt-get install prometheus")
     config = folder / "prometheus.yml"

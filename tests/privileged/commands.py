@@ -1,4 +1,4 @@
-"""The commands as a user types them, and testbeds that a test cannot forget to end."""
+"""The commands as a user types them, and testbeds that end with a test."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ from testbed.client.runtime import Runtime, remove_tree
 from tests.limits import CALL_S, SLOWER
 
 ROOT = Path(__file__).resolve().parents[2]
-WAIT_S = CALL_S  # for what a quiet machine does in seconds: others take its processors away for that long
+WAIT_S = (
+    CALL_S  # for events that take seconds on a quiet machine; others may occupy its processors for so long
+)
 _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Testbed:
-    """One that runs in the background."""
+    """A testbed that runs in the background."""
 
     __test__ = False
 
@@ -36,7 +38,7 @@ class Testbed:
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """This process's, as root without sudo unless told otherwise."""
+    """Return this process's environment without sudo's variables, updated with `variables`."""
     mine = {name: value for name, value in os.environ.items() if not name.startswith("SUDO_")}
     return {**mine, **variables}
 
@@ -48,7 +50,7 @@ def command(
     env: Mapping[str, str] | None = None,
     cwd: Path = ROOT,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a module of the project to its end, as another user if asked."""
+    """Run a module of the project to its end, as another user if asked."""
     groups: list[int] | None = None if uid is None else []
     return subprocess.run(
         [sys.executable, *(["-P"] if cwd != ROOT else []), "-m", *argv],
@@ -65,8 +67,8 @@ def command(
 
 
 def start(*argv: str, env: Mapping[str, str] | None = None, together: bool = False) -> subprocess.Popen[str]:
-    """Starts a module of the project in a session of its own, its output in pipes; in one if `together`
-    is asked for.
+    """Start a module of the project in a session of its own, with its output in two pipes, or in one if
+    `together`.
     """
     return subprocess.Popen(
         [sys.executable, "-u", "-m", *argv],
@@ -81,8 +83,8 @@ def start(*argv: str, env: Mapping[str, str] | None = None, together: bool = Fal
 
 @contextmanager
 def bounded(process: subprocess.Popen[str], within_s: float = WAIT_S) -> Iterator[subprocess.Popen[str]]:
-    """Kills the process when the block fails or lasts so long: who reads its output then comes to an end, and
-    who waits for it.
+    """Kill the process when the block fails or takes too long, so that readers of its output and waiters for
+    it return.
     """
     deadline = threading.Timer(within_s, process.kill)
     deadline.start()
@@ -96,7 +98,7 @@ def bounded(process: subprocess.Popen[str], within_s: float = WAIT_S) -> Iterato
 
 
 def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
-    """Fails the test if it does not come about in time."""
+    """Wait until the condition holds; fail the test if it does not in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
@@ -104,14 +106,14 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_S
 
 
 def pids_in_testbed(main: int) -> list[int]:
-    """Every process below this main process."""
+    """Return the PIDs of all descendants of a testbed's main process."""
     return [child.pid for child in psutil.Process(main).children(recursive=True)]
 
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """A folder that every user may pass through. Not one of pytest's, which closes all of them when it is
-    started once more.
+    """Make a folder that every user may enter. It is not one of pytest's, which closes all of those to others
+    whenever it starts again.
     """
     with tempfile.TemporaryDirectory(prefix="testbed-test-") as made:
         folder = Path(made)
@@ -120,7 +122,7 @@ def open_folder() -> Iterator[Path]:
 
 
 def fresh_name() -> str:
-    """A testbed's name that nobody else on this machine uses."""
+    """Return a testbed's name that is unique on this machine."""
     return f"test-{os.getpid()}-{next(_numbers)}"
 
 
@@ -128,7 +130,9 @@ def fresh_name() -> str:
 def running(
     config: str = "default", env: Mapping[str, str] | None = None, *words: str, cwd: Path = ROOT
 ) -> Iterator[Testbed]:
-    """A testbed, up, that ends with the block if it has not by then, and with this process in any case."""
+    """Bring a testbed up for the block; it ends after the block, unless it ended before, or at the latest
+    with this process.
+    """
     name = fresh_name()
     named = ("--config", config, "--name", name, "--detach", "--ends-with", str(os.getpid()))
     up = command("testbed.up", *named, *words, env=env, cwd=cwd)
@@ -143,22 +147,24 @@ def running(
 
 
 def forget(name: str) -> None:
-    """Remove the last words and logs of a testbed that died, which stay until the next one of its name."""
+    """Remove the last words and logs of a testbed that died; they would stay until the next testbed of
+    its name.
+    """
     runtime = Runtime.of(name)
     if runtime.last_words() is not None:
         remove_tree(runtime.folder)
 
 
 def pid_of(main: int, program: str) -> int:
-    """Return the number of the descendant of this main process that runs this program or Python module: tests
-    end processes by number only.
+    """Return the PID of the descendant of a testbed's main process that runs this program or Python module:
+    tests end processes by number only.
     """
     for pid in pids_in_testbed(main):
         try:
             words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-        except (FileNotFoundError, ProcessLookupError):  # a passing one
+        except (FileNotFoundError, ProcessLookupError):  # the process ended meanwhile
             continue
-        options = list(itertools.pairwise(words[1:6]))  # of an interpreter: -P, -u
+        options = list(itertools.pairwise(words[1:6]))  # the interpreter may have options before -m: -P, -u
         if words[0].endswith(program) or ("-m", program) in options:
             return pid
     raise AssertionError(f"no {program} below process {main}")

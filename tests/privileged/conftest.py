@@ -1,5 +1,5 @@
-"""Fixtures of tests on the real kernel: each test needs root, says so when it is not, and leaves the host as
-it found it.
+"""Fixtures of tests on the real kernel: each test needs root, is skipped with that reason otherwise, and
+leaves the host as it found it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.limits import SLOWER
 from tests.privileged.host_state import assert_unchanged, host_snapshot
 
 HERE = Path(__file__).resolve().parent
-# what a test starts has limits of its own, of up to 360 s, and says more when it exceeds them
+# programs that a test starts have limits of their own, up to 360 s, whose messages are more precise
 LIMIT_S = 420
 
 
@@ -31,17 +31,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_namespaces(request: pytest.FixtureRequest) -> None:
-    """Have tests see what they made themselves, and not what other programs mount or make meanwhile. The
-    gate's lanes are in such namespaces already.
+    """Run the tests in namespaces in which they see what they made themselves, and not what other programs
+    mount or make meanwhile. The gate's lanes are in such namespaces already.
     """
-    if os.geteuid() == 0 and not hasattr(request.config, "workerinput"):  # of pytest-xdist
+    if os.geteuid() == 0 and not hasattr(request.config, "workerinput"):  # not a worker of pytest-xdist
         lanes.enter()
 
 
 @pytest.fixture
 def nothing_left() -> Iterator[None]:
-    """Fails the test that leaves a process, interface, mount, BPF object or runtime folder behind, and names
-    it.
+    """Fail a test that leaves a process, interface, mount, BPF object or runtime folder behind, and
+    name it.
     """
     before = host_snapshot()
     yield

@@ -1,5 +1,5 @@
-"""Scenes at a pair of devices for copies, frame by frame on the program there (bpf/relay.h): results of the
-host's own programs come out of it, or what somebody on the host sends into it.
+"""Scenes at a pair of devices for copies, frame by frame on the program there (bpf/relay.h): results come out
+of the pair from the host's own programs, or some process on the host sends into it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from tests.vectors.build import (
 )
 
 MEMBER = (Unit(2), 6)
-FRAGMENT_AT, PROTOCOL_AT, PORT_AT, HEADER_AT = 20, 23, 36, 42  # in a frame
+FRAGMENT_AT, PROTOCOL_AT, PORT_AT, HEADER_AT = 20, 23, 36, 42  # offsets in a frame
 ZERO = np.zeros(spec.LANES, np.uint32)
 
 
 def differences(host: XdpAggregator, eth0: int) -> dict[str, list[str]]:
-    """Return by scene what was wrong, a line each."""
+    """Return by scene a line for each difference."""
     host.set_copies(JOB, 0, [MEMBER], own=False)
     host.admit(JOB, job_at_ps(2, group_ip=NO_IP))
     inner = next(at for at, name in socket.if_nameindex() if re.fullmatch(r"copy\d+in", name))
@@ -48,7 +48,7 @@ def differences(host: XdpAggregator, eth0: int) -> dict[str, list[str]]:
 
 
 def others_are_dropped(host: XdpAggregator, inner: int, eth0: int) -> Iterator[str]:
-    """Whoever is on the host may send into the pair: nothing but a result is to leave by it, with the host's
+    """Any process on the host may send into the pair: only results may leave by it, with the host's
     address.
     """
     result = result_from_ps(2, lanes(9), to_ip=PS_IP)
@@ -78,8 +78,8 @@ def _dropped(name: str, came: tuple[str, list[Emission]]) -> Iterator[str]:
 
 
 def checksums_are_right(host: XdpAggregator, inner: int, _: int) -> Iterator[str]:
-    """Results' checksums come out as all kinds of numbers, and one as 0, which on the wire would say that
-    there is none.
+    """Copy results whose checksums are various numbers; one is 0, which on the wire would mean that there is
+    no checksum.
     """
     for seed in range(64):
         yield from _is_copied(host, inner, Frame.parse(result_from_ps(2, lanes(seed), to_ip=PS_IP)))

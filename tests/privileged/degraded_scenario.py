@@ -1,5 +1,5 @@
-"""A job of three workers, of whom the last never comes, by two trees on a running network: whoever runs the
-place ticks what waits.
+"""A job of three workers, of which the last never comes, by two trees on a running network: the place's
+daemon sends ticks for waiting sums.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def described(engine: str) -> str:
 
 
 def without_the_last(network: Network) -> list[dict[str, Any]]:
-    """Return what each worker that came had."""
+    """Return the output of each worker that came."""
     hosts = [(1, 1), (1, 2), (1, 3)]
     node = Node(switch(1), (0, 1, 2))
     forest = Forest(tuple(hosts), (Tree(node, weight=1), Tree(node, weight=2)))

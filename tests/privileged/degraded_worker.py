@@ -1,8 +1,8 @@
-"""A worker of a job in which others are missing: sums lanes that name their worker, and values that are equal
-at all.
+"""A worker of a job in which others are missing: sum lanes that identify their worker, and values that are
+equal on all workers.
 
-Prints one JSON object: whether each element's sum is that of as many as its outcome says, who they were, and
-what the values came to.
+Prints one JSON object: whether each element's sum has as many workers as its outcome says, which they were,
+and the values' sum.
 """
 
 from __future__ import annotations

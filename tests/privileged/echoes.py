@@ -1,9 +1,9 @@
-"""Echo requests over a running network, one after the other for as long as a block lasts: which were
-answered, and when.
+"""Echo requests over a running network, one after the other for the duration of a block: which were answered,
+and when.
 
-Not ping(8), which ends so many milliseconds after its last request, and says when it wrote of an answer, not
-when it had asked: on a busy machine answers that are late are losses to it, and a time without answers seems
-shorter than it was.
+Not ping(8): it ends a fixed time after its last request, and prints when it wrote an answer, not when it had
+sent the request. On a busy machine it would count late answers as losses, and report times without answers as
+shorter than they were.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from typing import Any, Self
 from testbed.daemon.network import Network
 from testbed.emulation.namespaces import entered
 
-LATE_S = 60.0  # what is not answered by then is lost
+LATE_S = 60.0  # a request without an answer by then is lost
 _REQUEST, _REPLY = 8, 0
 _ICMP = struct.Struct("!BBHHH")
 
 
 class Echoes:
-    """A context manager with a thread that asks `ip` from a host, every `interval_s` or less often."""
+    """A context manager with a thread that sends echo requests from a host to `ip`, every `interval_s` or
+    less often.
+    """
 
     def __init__(self, network: Network, host: str, ip: str, interval_s: float = 0.005) -> None:
         self._what, self._ip, self._interval_s = f"{ip} answers {host}", ip, interval_s
@@ -36,8 +38,8 @@ class Echoes:
                 self._socket = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
         finally:
             os.close(namespace)
-        self._sent_s: list[float] = []  # by number; before the request left
-        self._answered_s: dict[int, float] = {}  # after the answer came
+        self._sent_s: list[float] = []  # by number; taken before the request is sent
+        self._answered_s: dict[int, float] = {}  # by number; taken after the answer is received
         self._end = threading.Event()
         self._failure: OSError | None = None
         self._thread = threading.Thread(target=self._ask, name="echoes")
@@ -59,10 +61,10 @@ class Echoes:
             time.sleep(0.001)
 
     def figures(self, to_the_last: bool = True) -> dict[str, Any]:
-        """Return, after the block, how many echoes were sent and received, and the longest time in which none
-        was sent and answered, in ms.
+        """Return, after the block, the number of echoes sent and answered, and the longest time in ms in
+        which none was sent and answered.
 
-        `to_the_last`: waits for answers to all of them, which takes LATE_S if one is lost.
+        `to_the_last`: wait for the answers to all of them, which takes LATE_S if one is lost.
         """
         deadline = time.monotonic() + (LATE_S if to_the_last else 0.0)
         while len(self._answered_s) < len(self._sent_s) and time.monotonic() < deadline:
@@ -99,7 +101,8 @@ class Echoes:
             return
         data = self._socket.recv(2048)
         kind, _, _, owner, number = _ICMP.unpack_from(data, 4 * (data[0] & 0xF))
-        is_of_it = data[12:16] == socket.inet_aton(self._ip)  # a host's other echoes come here, too
+        # the socket receives the host's other echoes too
+        is_of_it = data[12:16] == socket.inet_aton(self._ip)
         if is_of_it and (kind, owner) == (_REPLY, os.getpid() & 0xFFFF):
             self._answered_s.setdefault(number, time.monotonic())
 

@@ -1,8 +1,9 @@
-"""Jobs under faults on a running network. Each function returns its findings; the judgement is in
-test_faults.py, the table in tests/bench/faults.py.
+"""Jobs under faults on a running network. Each function returns its findings; test_faults.py judges them, and
+tests/bench/faults.py prints them as a table.
 
-The same scenarios for every engine; what a ToR is made of is in the topology (`described`). A job's workers
-sum round after round. Time without progress is the longest time between two results in a row at any worker.
+The scenarios are the same for every engine; the topology (`described`) says which engine a ToR has. A job's
+workers sum round after round. Time without progress is the longest time between two consecutive results at
+any worker.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from tests.privileged.reload import reload
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAGMENTS = 61  # in a round
-TIMES = "FAULT_ROUNDS_TIMES"  # a variable: so many times as many rounds, for figures that hold
-# by what the ToRs are; a BMv2 switch sums less than a tenth of what XDP does
+TIMES = "FAULT_ROUNDS_TIMES"  # a variable that multiplies the number of rounds, for more reliable figures
+# by engine; a BMv2 switch sums less than a tenth of what XDP does
 ROUNDS = {"xdp": 211, "bmv2": 13, "mixed": 13}
 ROUNDS_OF_EIGHT = {"xdp": 53, "bmv2": 5}
 ONE_UNIT = [(1, 1), (1, 2), (1, 3)]
@@ -42,9 +43,9 @@ TWO_UNITS = [(1, 1), (1, 2), (2, 1)]
 PS = (3, 1)
 TIME_LIMIT_S = 5.0
 ENDS_S = 180.0
-BETWEEN_S = 0.05  # two changes: a job is to be seen going on
+BETWEEN_S = 0.05  # between two changes, so that the job is seen to continue
 
-# what an earlier job of the same number left in queues is not taken for this one's
+# a generation for each job, so that packets of an earlier job of the same number are not taken for its own
 _generations = itertools.count(1)
 _HOSTS = {"rack": (3,), "eight": (16,), "units": (2, 1, 1, 1)}
 _ENGINES = {"xdp": ["xdp"] * 4, "bmv2": ["bmv2"] * 4, "mixed": ["xdp", "bmv2", "bmv2", "bmv2"]}
@@ -63,8 +64,8 @@ FAULTS: dict[str, LinkFault | None] = {
 
 
 def described(shape: str, engine: str) -> str:
-    """A topology: "rack" and "eight" are one ToR, of three workers and of eight jobs; "units" has four, and
-    optical links.
+    """Return a topology: "rack" and "eight" are one ToR, for three workers and for eight jobs; "units" has
+    four, and optical links.
     """
     units = [
         {"hosts": hosts, "engine": kind} for hosts, kind in zip(_HOSTS[shape], _ENGINES[engine], strict=False)
@@ -74,7 +75,7 @@ def described(shape: str, engine: str) -> str:
 
 
 def _engine(network: Network) -> str:
-    """A key of ROUNDS."""
+    """Return the network's key in ROUNDS."""
     kinds = {unit.engine for unit in network.topology.units}
     return kinds.pop() if len(kinds) == 1 else "mixed"
 
@@ -105,20 +106,20 @@ class Running:
             pass_fds=self.admission.worker_fds(worker),
         )
 
-    def _hear(self, expected: bytes) -> None:
+    def _expect(self, expected: bytes) -> None:
         for process in self.processes:
             assert process.stdout is not None
             line = process.stdout.readline()
             assert line == expected, line
 
     def ready(self) -> None:
-        """Waits until every worker has only to be told to begin: that one starts late is no silence of a
-        peer.
-        """
-        self._hear(b"ready\n")
+        """Wait until every worker is ready to begin, so that a late start is not taken for a silent peer."""
+        self._expect(b"ready\n")
 
     def go(self, held: bool = False) -> None:
-        """All begin. If `held`, they go on until `reports` is called, however many rounds that takes."""
+        """Let all begin. If `held`, they continue until `reports` is called, however many rounds that
+        takes.
+        """
         for process in self.processes:
             assert process.stdin is not None
             process.stdin.write(b"+")
@@ -133,11 +134,11 @@ class Running:
                 process.stdin = None
 
     def first(self) -> None:
-        """Waits until every worker has its first result."""
-        self._hear(b"first\n")
+        """Wait until every worker has its first result."""
+        self._expect(b"first\n")
 
     def reports(self) -> list[dict[str, Any]]:
-        """Return the last report of each worker; {} of one that was killed."""
+        """Return the last report of each worker; {} for a worker that was killed."""
         self._let_end()
         said = [process.communicate(timeout=ENDS_S)[0].splitlines() for process in self.processes]
         self.network.places.release(self.number)
@@ -152,7 +153,7 @@ def begin(
     timeout_s: float = 30.0,
     held: bool = False,
 ) -> Running:
-    """A job that sums. `held`: until its end is asked for."""
+    """Start a job that sums; if `held`, until `reports` is called."""
     running = prepare(network, number, hosts, ps, timeout_s=timeout_s)
     running.ready()
     running.go(held)
@@ -167,9 +168,7 @@ def prepare(
     rounds: int | None = None,
     timeout_s: float = 30.0,
 ) -> Running:
-    """Admits a job and starts its workers, which wait to be told to begin; `rounds`: None is what ROUNDS
-    says.
-    """
+    """Admit a job and start its workers, which wait for `go`. `rounds` None: as in ROUNDS."""
     rounds = rounds or _rounds(network)
     forest = p4inc(hosts, ps)
     if forest.demands():
@@ -185,10 +184,10 @@ def prepare(
 def figures(
     workers: Sequence[dict[str, Any]], since: float | None = None, until: float | None = None
 ) -> dict[str, Any]:
-    """Return the figures of a job that a table has: rounds a second, median and longest time between two
-    results, retransmissions, errors.
+    """Return a job's figures for the table: rounds a second, median and longest time between two results,
+    retransmissions, errors.
 
-    The longest time is of the gaps that touch `since` to `until`.
+    The longest time is over the gaps that overlap the time from `since` to `until`.
     """
     gaps = [pair for worker in workers for pair in itertools.pairwise(worker["ends"])]
     first, last = max(w["ends"][0] for w in workers), max(w["ends"][-1] for w in workers)
@@ -213,7 +212,7 @@ def _totals(network: Network) -> dict[str, int]:
 
 
 def rates(network: Network) -> dict[str, Any]:
-    """One job in a unit after the other, each fault on its workers' links in both directions."""
+    """Run one job in a unit for each fault, which is set on its workers' links in both directions."""
     cases = {}
     for number, (name, fault) in enumerate(FAULTS.items(), 1):
         for unit, host in ONE_UNIT:
@@ -233,8 +232,8 @@ def rates(network: Network) -> dict[str, Any]:
 
 
 def rates_across(network: Network) -> dict[str, Any]:
-    """A job over two units, 1 % loss on every link that it uses: of hosts, of the PS host, and of optical
-    ports.
+    """Run a job over two units with 1 % loss on every link that it uses: of hosts, of the PS host, and of
+    optical ports.
     """
     for link in ("u1h1", "u1h2", "u2h1", "u3h1", "u1o1", "u1o2", "u2o1", "u2o2", "u3o1", "u3o2"):
         network.machine.fabric.faults.set(link, LOSS)
@@ -244,8 +243,8 @@ def rates_across(network: Network) -> dict[str, Any]:
 
 
 def reloaded(network: Network) -> dict[str, Any]:
-    """The XDP programs, of hosts and of the ports that have one, loaded again five times under a job over two
-    units.
+    """Load the XDP programs, of hosts and of the ports that have one, again five times under a job over
+    two units.
     """
     running = begin(network, 1, TWO_UNITS, PS, held=True)
     running.first()
@@ -265,9 +264,9 @@ def reloaded(network: Network) -> dict[str, Any]:
 
 
 def reconfigured(network: Network) -> dict[str, Any]:
-    """Circuits changed under a job over two units, and changed back, so that both of its ways are cut in
-    mid-round. The job's results follow them in the dark, as in the daemon; `after_light_ms` is when each
-    worker has the next result, the slowest one's.
+    """Change circuits under a job over two units, and back, so that both of its paths are cut in mid-round.
+    The job's results are rerouted in the dark, as by the daemon. `after_light_ms`: when each worker has its
+    next result, by the slowest.
     """
     running = begin(network, 1, TWO_UNITS, PS, held=True)
     running.first()
@@ -296,17 +295,17 @@ def reconfigured(network: Network) -> dict[str, Any]:
 
 
 def follow(network: Network, running: Running, turns: int, times: int) -> None:
-    """Have a job's results follow so many turns of circuits, as the daemon does."""
+    """Reroute a job's results after each of `times` changes of circuits, as the daemon does."""
     for _ in range(times):
         turns = rpc.call(network.controller_socket, "turned", other_than=turns)
         network.places.reroute(running.number, network.ways(running.admission.forest))
 
 
 def ps_host_cut_off(network: Network) -> dict[str, Any]:
-    """The link of a job's PS host loses everything for half a second or more; results go on after it."""
+    """Lose everything on the link of a job's PS host for half a second or more; results continue after it."""
     network.machine.fabric.faults.set(
         "u4h1", LinkFault(loss=1.0)
-    )  # nobody's link: the stage is compiled before the clock runs
+    )  # an unused link: compiles the fault stage before the measured time
     running = begin(network, 1, TWO_UNITS, PS, held=True)
     running.first()
     network.machine.fabric.faults.set("u3h1", LinkFault(loss=1.0))
@@ -337,12 +336,12 @@ def _lost(network: Network, link: str) -> int:
 
 
 def killed(network: Network) -> dict[str, Any]:
-    """A worker killed in mid-job: what the others are told, and after how many seconds."""
+    """Kill a worker in mid-job: the others' errors, and after how many seconds they are raised."""
     running = begin(network, 1, ONE_UNIT, timeout_s=TIME_LIMIT_S, held=True)
     running.first()
     fault = time.monotonic()
     running.processes[1].kill()
-    running.processes[1].wait(CALL_S)  # else it may still agree to end
+    running.processes[1].wait(CALL_S)  # otherwise it might still agree to end
     others = [worker for worker in running.reports() if worker]
     return {
         "others": [[worker["error"][0] - fault, *worker["error"][1:]] for worker in others],
@@ -351,7 +350,7 @@ def killed(network: Network) -> dict[str, Any]:
 
 
 def restarted(network: Network) -> list[dict[str, Any]]:
-    """A worker killed in mid-job and started again in the same generation: of each worker, how it ended."""
+    """Kill a worker in mid-job and start it again in the same generation: how each worker ended."""
     running = begin(network, 1, ONE_UNIT, timeout_s=TIME_LIMIT_S, held=True)
     running.first()
     running.processes[1].kill()
@@ -364,7 +363,7 @@ def restarted(network: Network) -> list[dict[str, Any]]:
 
 
 def eight_jobs(network: Network) -> list[dict[str, Any]]:
-    """Eight jobs of two workers on one ToR, every link losing 1 %."""
+    """Run eight jobs of two workers on one ToR, with 1 % loss on every link."""
     for host in range(1, 17):
         network.machine.fabric.faults.set(addresses.host_name(1, host), LOSS)
     rounds = ROUNDS_OF_EIGHT[_engine(network)]
@@ -379,16 +378,16 @@ def eight_jobs(network: Network) -> list[dict[str, Any]]:
 
 
 def rack(network: Network) -> dict[str, Any]:
-    """All that a rack is for, one after the other."""
+    """Run all scenarios of a rack, one after the other."""
     return {scenario.__name__: scenario(network) for scenario in (rates, killed, restarted)}
 
 
 def units(network: Network) -> dict[str, Any]:
-    """All that several units are for."""
+    """Run all scenarios of several units, one after the other."""
     scenarios = (rates_across, reloaded, reconfigured, ps_host_cut_off)
     return {scenario.__name__: scenario(network) for scenario in scenarios}
 
 
 def eight(network: Network) -> dict[str, Any]:
-    """Eight jobs."""
+    """Run eight jobs."""
     return {"eight_jobs": eight_jobs(network)}

@@ -1,5 +1,4 @@
-"""Faults on one wire between two network namespaces, nothing else between: what arrives, beside what a model
-says should.
+"""Faults on a single wire between two network namespaces: the frames that arrive, compared with a model.
 
 `findings(SCENARIO, ...)` outside; `python -m tests.privileged.fault_wire SCENARIO JSON` inside namespaces of
 its own.
@@ -37,7 +36,7 @@ _HEADER = bytes.fromhex("020000000002020000000001") + struct.pack(">H", _ETHERTY
 
 
 def findings(scenario: str, timeout_s: float = 360, **arguments: Any) -> Any:
-    """Run a scenario and return its findings. Fails the test with its output if it did not end well."""
+    """Run a scenario and return its findings. Fails the test with the scenario's output if it fails."""
     from testbed.emulation.namespaces import command
 
     argv = [sys.executable, "-m", "tests.privileged.fault_wire", scenario, json.dumps(arguments)]
@@ -59,8 +58,8 @@ def findings(scenario: str, timeout_s: float = 360, **arguments: Any) -> Any:
 
 @dataclass(slots=True)
 class Model:
-    """bpf/link_faults.c in Python, for frames numbered from 1: which leave, in order, and which bit of each
-    is flipped (-1: none).
+    """bpf/link_faults.c in Python, for frames numbered from 1: which frames leave, in order, and which bit of
+    each is flipped (-1: none).
     """
 
     fault: dict[str, Any]
@@ -81,7 +80,7 @@ class Model:
         return self.draw() < round(float(self.fault.get(kind, 0.0)) * 2**32)
 
     def frame(self) -> list[tuple[int, int]]:
-        """Return the frames that leave when the next frame arrives, as (number, bit flipped or -1)."""
+        """Return the frames that leave when the next frame arrives, as (number, flipped bit or -1)."""
         self.seen += 1
         number, bit, out = self.seen, -1, []
         lost, copied, late, corrupt = (
@@ -164,13 +163,13 @@ def wire() -> Iterator[Wire]:
 
 
 def frame(number: int) -> bytes:
-    """Its number thrice, and a length and bytes of its own."""
+    """Return a numbered frame: its number three times, then content and length that depend on it."""
     filler = hashlib.blake2b(number.to_bytes(8, "big"), digest_size=32).digest()
     return _HEADER + struct.pack(">QQQ", number, number, number) + filler * (1 + number % 7)
 
 
 def spoiled(number: int, bit: int) -> bytes:
-    """The frame as it leaves: this bit behind Ethernet's header flipped, or none (-1)."""
+    """Return a frame as it leaves: with this bit after the Ethernet header flipped, or unchanged (-1)."""
     data = bytearray(frame(number))
     if bit >= 0:
         data[len(_HEADER) + bit // 8] ^= 1 << bit % 8
@@ -178,12 +177,12 @@ def spoiled(number: int, bit: int) -> bytes:
 
 
 def frames(fault: dict[str, Any], count: int, direction: str = "up") -> dict[str, Any]:
-    """Numbered frames over the wire, in batches no buffer can overflow at; every arrival compared with the
-    model's.
+    """Send numbered frames over the wire, in batches too small for any buffer to overflow, and compare every
+    arrival with the model.
     """
     from testbed.machine.links import LinkFault
 
-    # each processor has a queue of frames to be received: sent from another one, a frame could overtake those
+    # each processor has its own receive queue: a frame sent from another processor could overtake those
     # before it
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     with wire() as tried:
@@ -214,8 +213,8 @@ def frames(fault: dict[str, Any], count: int, direction: str = "up") -> dict[str
 
 
 def tcp(fault: dict[str, Any], size: int) -> dict[str, Any]:
-    """A TCP transfer over the faulty wire, both directions: whether the bytes are the same, and the
-    counters.
+    """Transfer data by TCP over the faulty wire, with faults in both directions: whether the bytes are equal,
+    and the counters.
     """
     from testbed.machine.links import LinkFault
 

@@ -1,10 +1,10 @@
-"""A worker under faults: sums round after round, checks every lane, and says when each round's result was
-there.
+"""A worker under faults: sum round after round, check every lane, and record when each round's result
+arrived.
 
-Prints "ready", and begins when it reads a byte. Prints "first" after the first round, and ends after so many
-rounds as it was told and the end of its input, all workers after the same round: who may end adds one to the
-first lane. Then prints one JSON object: the rounds' ends (CLOCK_MONOTONIC, the same for all), how many were
-wrong, the endpoint's counters, and the error that ended it, if one did.
+Prints "ready", and begins when it reads a byte. Prints "first" after the first round. It ends once the given
+rounds are done and its input is closed, all workers after the same round: a worker that may end adds one to
+the first lane. Then it prints one JSON object: the rounds' ends (CLOCK_MONOTONIC, common to all), how many
+were wrong, the endpoint's counters, and the error that ended it, if any.
 """
 
 from __future__ import annotations

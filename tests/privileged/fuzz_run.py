@@ -22,8 +22,8 @@ SHOTS = {"switch": fuzz.switch, "host": fuzz.host, "blocks": block_fuzz.switch, 
 
 
 def inside(programs: Programs, ports: dict[int, int], packets: str, seed: str) -> list[dict[str, Any]]:
-    """Shoot random frames at each place and return a row for each. `uncounted`: counters that differ from the
-    verdicts that the programs were seen to give.
+    """Send random frames to each place and return a row for each. `uncounted`: counters that differ from the
+    verdicts that the programs were observed to give.
     """
     rows = []
     with Observed(programs) as observed:
@@ -60,6 +60,6 @@ def inside(programs: Programs, ports: dict[int, int], packets: str, seed: str) -
 
 
 def _used(subject: XdpAggregator, programs: Programs, slots: Sequence[int]) -> list[int]:
-    """The slots that are not as they were made."""
+    """Return the slots that are no longer as they were made."""
     size = layout.slot(programs.lanes).itemsize
     return [at for at in slots if map_lookup(subject.slots, u32(at), size) != bytes(size)]

@@ -1,11 +1,14 @@
 """The things that a testbed could leave on a host: processes, interfaces, mounts, BPF objects, cgroups,
 runtime folders.
 
-Other programs come and go on the same host while a test runs, and the tests of another lane. So of processes
-only descendants count, adopted ones included; of BPF objects, which all namespaces share, those that
-descendants hold, and of those that nobody holds the ones with our names; of cgroups those that nobody holds
-any more; and of the rest what this process's own namespaces hold, which tests have for themselves
-(tests/lanes.py).
+Other programs, and tests of other lanes, come and go on the same host while a test runs. So only some things
+count:
+
+- of processes, descendants, including adopted ones;
+- of BPF objects, which all namespaces share, those that descendants have open, and those with our names that
+  no process has open;
+- of cgroups, those without a process;
+- of the rest, those in this process's own namespaces, which tests have for themselves (tests/lanes.py).
 """
 
 from __future__ import annotations
@@ -43,10 +46,10 @@ BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP = 3, 6
 PROGRAM_NAME, MAP_NAME = (
     slice(64, 80),
     slice(24, 40),
-)  # where struct bpf_prog_info and bpf_map_info have the name
-# of a process or file in /proc: it ended meanwhile, or not even root may look into it
+)  # the name's bytes in struct bpf_prog_info and bpf_map_info
+# reading a process or file in /proc: it ended meanwhile, or not even root may read it
 GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
-MAP_NAMES = {  # as the kernel truncates them
+MAP_NAMES = {  # truncated as by the kernel
     name[:15] for name in (*layout.maps(LANES, registry.sources("xdp")), *link_faults.MAPS, *link_marks.MAPS)
 }
 
@@ -59,7 +62,7 @@ _PROGRAM = re.compile(r"\bint (\w+)\(struct (?:xdp_md|__sk_buff) \*")
 
 @functools.cache
 def program_names() -> frozenset[str]:
-    """Return the names of the project's BPF programs, its tests' included, as the kernel truncates them."""
+    """Return the names of the project's BPF programs, including its tests', truncated as by the kernel."""
     sources = [*(ROOT / "bpf").rglob("*.[ch]"), *(ROOT / "tests/privileged").glob("*.[ch]")]
     sources += (ROOT / "docs/examples").glob("*.h")
     sources += (ROOT / "tests").rglob("*.py")
@@ -69,8 +72,8 @@ def program_names() -> frozenset[str]:
     return frozenset(name[:15] for name in (*whole, *made))
 
 
-# Sets of a snapshot, and those that have the same of all processes. What another process holds at a moment
-# may be this one's as well: the snapshots of other lanes open each object to read its name.
+# A set of a snapshot -> the set with the same of all processes. An object that another process has open at a
+# moment may still be this one's: the snapshots of other lanes open each object to read its name.
 WHOLE = {"bpf_programs": "all_programs", "bpf_maps": "all_maps"}
 
 
@@ -96,7 +99,7 @@ class HostSnapshot:
         return {kind: sorted(things) for kind, things in new.items() if things}
 
     def without_later_bpf(self, first: HostSnapshot) -> HostSnapshot:
-        """Return what is here but for BPF objects that were not at `first`: these are somebody else's."""
+        """Return the snapshot without BPF objects that were not in `first`: those belong to others."""
         return replace(
             self,
             bpf_programs=self.bpf_programs & first.bpf_programs,
@@ -111,13 +114,14 @@ def host_snapshot() -> HostSnapshot:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     descendants = _descendants(os.getpid())
     programs, maps = _programs(), _maps_of_ours()
-    # its holders are looked up after an object was listed: who loads it meanwhile is seen to hold it
+    # look for the holders of an object after listing it, so that a process that is loading it counts as one
     own = {os.getpid(), *(int(process.split()[0]) for process in descendants)}
     held_here, held_elsewhere = _held(own) if programs or maps else (Held(), Held())
     of_others = {number for number, name in programs.items() if name not in program_names()}
     return HostSnapshot(
         processes=frozenset(descendants),
-        interfaces=frozenset(name for _, name in socket.if_nameindex()),  # sysfs has its mounter's
+        # not from sysfs, which shows the interfaces of the namespace that mounted it
+        interfaces=frozenset(name for _, name in socket.if_nameindex()),
         mounts=frozenset(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
         bpf_programs=_without(programs, held_elsewhere.programs | of_others - held_here.programs),
         bpf_maps=_without(maps, held_elsewhere.maps),
@@ -130,8 +134,8 @@ def host_snapshot() -> HostSnapshot:
 
 
 def assert_unchanged(before: HostSnapshot, deadline_s: float = 180.0) -> None:
-    """Waits until only what was there `before` is left: the kernel ends namespaces after their last
-    process.
+    """Wait until only the things of `before` are left: the kernel ends namespaces some time after their last
+    process. AssertionError after `deadline_s`.
     """
     deadline = time.monotonic() + deadline_s
     first = now = host_snapshot()
@@ -143,7 +147,7 @@ def assert_unchanged(before: HostSnapshot, deadline_s: float = 180.0) -> None:
 
 
 def _descendants(ancestor: int) -> list[str]:
-    """`PID NAME` of living descendants; a dead child that nobody waited for holds nothing."""
+    """Return `PID NAME` of living descendants; a zombie has no resources."""
     children: dict[int, list[int]] = {}
     names: dict[int, str] = {}
     for folder in Path("/proc").iterdir():
@@ -170,7 +174,7 @@ def _without(names: dict[int, str], numbers: set[int]) -> frozenset[str]:
 
 
 def _programs() -> dict[int, str]:
-    """Return the names of the programs of our types in the kernel, by their numbers."""
+    """Return the names of the programs of our types in the kernel, by their ids."""
     infos = _bpf_infos(BPF_PROG_GET_NEXT_ID, BPF_PROG_GET_FD)
     ours = (BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP)
     return {
@@ -181,21 +185,21 @@ def _programs() -> dict[int, str]:
 
 
 def _maps_of_ours() -> dict[int, str]:
-    """Return the names of our maps in the kernel, by their numbers."""
+    """Return the names of our maps in the kernel, by their ids."""
     infos = _bpf_infos(BPF_MAP_GET_NEXT_ID, BPF_MAP_GET_FD)
     return {number: name for number, info in infos if (name := _text(info[MAP_NAME])) in MAP_NAMES}
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The numbers of the programs and of the maps that some processes hold open."""
+    """The ids of the programs and maps that some processes have open."""
 
     programs: set[int] = field(default_factory=set)
     maps: set[int] = field(default_factory=set)
 
 
 def _held(own: set[int]) -> tuple[Held, Held]:
-    """Return what these processes hold, and what all others do."""
+    """Return what these processes have open, and what all others have."""
     here, elsewhere = Held(), Held()
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
@@ -212,14 +216,16 @@ def _held(own: set[int]) -> tuple[Held, Held]:
 
 
 def bpf_lines(folder: Path, file: Path) -> list[str]:
-    """Return what the kernel says of an open file of a process, if that is a BPF object."""
+    """Return the kernel's description of a process's open file, if that is a BPF object; else an empty
+    list.
+    """
     try:
         if os.readlink(file).startswith("anon_inode:bpf-"):
             return (folder / "fdinfo" / file.name).read_text().splitlines()
     except GONE:
         pass
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:  # of a file in folders whose names are longer than a path
+        if error.errno != errno.ENAMETOOLONG:  # a path of folders that is longer than a path may be
             raise
     return []
 
@@ -229,8 +235,8 @@ def _text(data: bytes) -> str:
 
 
 def _bpf_infos(get_next: int, get_fd: int) -> Iterator[tuple[int, bytes]]:
-    """Id and information of every BPF object of a kind in the kernel, whichever namespace its holder is
-    in.
+    """Yield id and information of every BPF object of a kind in the kernel, whichever namespace its
+    holder is in.
     """
     number = 0
     while True:
@@ -250,7 +256,9 @@ def _bpf_infos(get_next: int, get_fd: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _bpf(command: int, attributes: bytes) -> tuple[int, bytes]:
-    """bpf(2): what it returns, and the attributes as it left them. OSError names the command as its file."""
+    """Call bpf(2). Return its result, and the attributes after the call. OSError has the command as its
+    file name.
+    """
     data = ctypes.create_string_buffer(attributes.ljust(128, b"\0"), 128)
     libc = ctypes.CDLL(None, use_errno=True)
     returned = int(libc.syscall(BPF_SYSCALL[os.uname().machine], command, data, len(data)))

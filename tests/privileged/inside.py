@@ -1,8 +1,9 @@
-"""Runs a scenario inside a testbed's namespaces and hands its findings back: `findings(NAME)` outside,
-`python -m` this file inside.
+"""Run a scenario inside a testbed's namespaces and return its findings: `findings(NAME)` outside, `python -m`
+this file inside.
 
 A scenario is a function of a running `Network` in tests/privileged/scenarios.py, or in another module named
-before a colon; what it returns must be JSON-able. A module's `prepare` is called before the network comes up.
+before a colon; its result must be JSON-able. A module's `before_network` is called before the network comes
+up.
 """
 
 from __future__ import annotations
@@ -21,9 +22,7 @@ MARK = "findings: "
 
 
 def findings(scenario: str, topology: str = "default", timeout_s: float = 360) -> Any:
-    """Run a scenario and return its findings. Fails the test with the scenario's output if it did not end
-    well.
-    """
+    """Run a scenario and return its findings. Fails the test with the scenario's output if it fails."""
     argv = [sys.executable, "-m", "tests.privileged.inside", scenario, topology]
     root = Path(__file__).resolve().parents[2]
     ended = subprocess.run(
@@ -42,7 +41,7 @@ def findings(scenario: str, topology: str = "default", timeout_s: float = 360) -
 
 
 def main(scenario: str, topology: str) -> None:
-    """Inside: brings the network up, runs, prints."""
+    """Bring the network up inside the namespaces, run the scenario, and print its findings."""
     private_mounts("scenario")
     from testbed.daemon.network import Network
     from testbed.topology import catalogue

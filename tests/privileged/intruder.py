@@ -1,5 +1,5 @@
-"""A process beside a worker that speaks for it and breaks the rules: pushes for fragments whose slot is still
-taken.
+"""A process beside a worker that sends as that worker and breaks the rules: it pushes fragments whose slot is
+still in use.
 """
 
 from __future__ import annotations

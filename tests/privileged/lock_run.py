@@ -1,4 +1,4 @@
-"""A push to a slot whose lock another CPU holds: how long the program waits for it, and what it leaves."""
+"""A push to a slot whose lock another CPU has: how long the program waits for the lock, and the outcome."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ TRIES = 20
 
 
 def inside(programs: Programs, ports: Mapping[int, int]) -> dict[str, object]:
-    """Return the verdicts on a push while the slot is locked and after, and the shortest time, in seconds,
-    that one of some pushes waited.
+    """Return the verdicts on pushes while the slot is locked, the verdict after it is unlocked, and the
+    shortest time in seconds that a push waited.
     """
     with (
         Observed(programs) as observed,

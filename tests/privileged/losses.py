@@ -1,4 +1,4 @@
-"""The XDP programs with a stage in front that loses the packets that a test names, fragment by fragment."""
+"""The XDP programs with an added stage that drops the packets that a test names, fragment by fragment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOSE = "	if (is_lost(ctx, p->inc))\n		return LOST;\n"
 
 
 def before_network() -> None:
-    """Have the network that comes up then load these programs in place of the product's."""
+    """Make the next network load these programs instead of the product's."""
     text = source(layout.BPF_DIR / "programs.c", sources("xdp"))
     assert text.count(AHEAD) == text.count(INTACT) == 1
     stage = Path(__file__).with_name("losses.h").read_text()
@@ -30,7 +30,7 @@ def before_network() -> None:
 
 
 def sums_with_losses(network: Network) -> dict[str, Any]:
-    """Sum in one unit and across two; pushes, partial sums and results are lost where they arrive."""
+    """Sum in one unit and across two; pushes, partial sums and results are lost on arrival."""
     map_fd = network.machine.plane.programs.map_fd("losses")
 
     def lose(ifindex: int, fragments: Iterable[int], copies: int = 1) -> None:

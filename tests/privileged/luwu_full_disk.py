@@ -1,5 +1,5 @@
-"""LuWu's optimizer node on a disk that is full: `python -m tests.privileged.luwu_full_disk FOLDER CASE`,
-in a mount namespace of its own. Prints what was said, a line each, and OK at the end.
+"""LuWu's optimizer node on a full disk: `python -m tests.privileged.luwu_full_disk FOLDER CASE`, in a mount
+namespace of its own. Prints each error's message in a line, and OK at the end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def mounted(folder: Path, size: int) -> Path:
 
 
 def fill(folder: Path) -> Path:
-    """Leave no room."""
+    """Write a file until no room is left."""
     file = folder / "other"
     with file.open("wb", buffering=0) as other:
         for size in (1 << 16, 1 << 12):
@@ -48,14 +48,14 @@ def refused(function: Callable[[], object]) -> None:
 
 
 def too_small(folder: Path) -> None:
-    """A store that does not fit leaves nothing but its lock."""
+    """A store that does not fit leaves only its lock file."""
     disk = mounted(folder / "disk", 300 << 10)
     refused(lambda: World([disk]))
     assert [path.name for path in disk.iterdir()] == ["lock"], list(disk.iterdir())
 
 
 def full_at_commit(folder: Path) -> None:
-    """The room of a store is its own; a commit that finds none loses nothing."""
+    """A store's room is reserved in advance; a commit that finds no room loses nothing."""
     disk = mounted(folder / "disk", STORE_BYTES)
     reference = Reference(small(), adamw, None, None)
     with World([disk]) as world:
@@ -75,7 +75,7 @@ def full_at_commit(folder: Path) -> None:
 
 
 def full_at_a_write(folder: Path) -> None:
-    """A file system that gives no room in advance refuses a write of states."""
+    """A file system that does not reserve room refuses a write of states."""
     os.posix_fallocate = lambda fd, start, length: os.ftruncate(fd, length)
     disk = mounted(folder / "disk", STORE_BYTES)
     reference = Reference(small(), adamw, None, None)

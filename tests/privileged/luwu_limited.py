@@ -1,7 +1,8 @@
-"""A model that a cgroup does not hold: `python -m tests.privileged.luwu_limited MEMBERS FOLDER node|script`.
+"""A model that is too large for a cgroup: `python -m tests.privileged.luwu_limited MEMBERS FOLDER
+node|script`.
 
-Joins the cgroup whose MEMBERS file that is once torch is there, whose pages are then not counted: what the
-model takes is. Then it takes as much as the model has, which is its end.
+It joins the cgroup with this MEMBERS file after torch is loaded, so that torch's pages do not count but the
+model's do. Then it allocates as much memory as the model has, at which the kernel must kill it.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ def inside(
 ) -> dict[str, int]:
     """Return how often each verdict was given in a method of Trial."""
     cells = Cells(programs)
-    # other switches of a world have devices that the first does without: worlds are small
+    # a world's other switches use devices that the first does not need, since worlds are small
     others = {
         node: {
             **{port: ports[12 * node + port] for port in range(1, HOST_PORT + 1)},

@@ -1,4 +1,6 @@
-"""The tests of bpf/link_faults.c for a planted bug: frame by frame against its model, all faults together."""
+"""The test of bpf/link_faults.c for a planted bug: frame by frame against its model, with all faults at
+once.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ FRAMES = 3_001
 
 
 def findings() -> dict[str, str]:
-    """Return by kind of test a line on the failure; an empty line where the test passed. AssertionError where
-    the program does not load.
+    """Return by kind of test a line on the failure, or "" where the test passed. AssertionError where the
+    program does not load.
     """
     try:
         report: dict[str, Any] = fault_wire.findings("frames", fault=FAULT, count=FRAMES, timeout_s=200)

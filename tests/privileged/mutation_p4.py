@@ -1,7 +1,7 @@
-"""The tests of the P4 program for a planted bug: the vectors, on BMv2, and in step with the model schedules,
+"""The tests of the P4 program for a planted bug: the vectors on BMv2, and, in step with the model, schedules,
 jobs by block records and packets of owned trees.
 
-The program is compiled where the bug is in it.
+The program is compiled if the bug is in it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ EXAMPLES, OWNED_PACKETS = 3, 1500
 
 
 def findings() -> dict[str, str]:
-    """Return by kind of test a line on the failure; an empty line where the test passed. Errors where the
+    """Return by kind of test a line on the failure, or "" where the test passed. Raises an error where the
     program does not compile.
     """
     lanes = spec.lanes_for(bmv2_vector_run.MTU)

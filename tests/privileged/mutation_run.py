@@ -1,6 +1,4 @@
-"""The tests of the XDP programs for a planted bug, each kind by itself: by kind, a line on the failure, or an
-empty one.
-"""
+"""The tests of the XDP programs for a planted bug, each kind by itself."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ PACKETS, SEED, EXAMPLES = 30_000, 21, "8"
 
 
 def inside(programs: Programs, ports: dict[int, int]) -> dict[str, str]:
-    """Return by kind of test a line on the failure; an empty line where the test passed."""
+    """Return by kind of test a line on the failure, or "" where the test passed."""
     kinds: dict[str, Callable[[], str]] = {
         "vectors": lambda: _of_vectors(vector_run.inside(programs, ports)),
         "in step": lambda: (

@@ -1,8 +1,8 @@
-"""The ports by which notices leave an XDP switch: the kernel runs the program on live frames, so that what is
-redirected crosses veth pairs.
+"""The ports by which notices leave an XDP switch: the kernel runs the program on live frames, so that
+redirected frames cross veth pairs.
 
-A frame is done with when a mark has come out of every port: a result of another job, whose group is all
-ports, sent after it. Frames that are redirected to a veth device stay in order.
+A frame has been handled when a mark has come out of every port. A mark is a result of another job, whose
+group is all ports, sent after the frame. Frames that are redirected to a veth device stay in order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LATE_S = 30.0
 
 
 def inside(programs: Programs, _: Mapping[int, int]) -> dict[int, list[int]]:
-    """Return, by the port that a notice comes by, the ports that it leaves by."""
+    """Return, by the port at which a notice arrives, the ports by which it leaves."""
     with Wires(UNIT, [*WORKERS, PS_PORT, MARKS_FROM, *OPTICAL]) as wires:
         with FeatureControl() as control:
             for name in wires.names.values():
@@ -61,7 +61,7 @@ def inside(programs: Programs, _: Mapping[int, int]) -> dict[int, list[int]]:
 
 
 def _left_by(wires: Wires, program: int, data: bytes, ifindex: int, marks_from: int) -> list[int]:
-    """The ports that a frame left by which came by this device."""
+    """Return the ports by which a frame left that arrived at this device."""
     mark = result_from_ps(0, lanes(0), job=MARK_JOB)
     run_live(program, data, ifindex)
     run_live(program, mark, marks_from)

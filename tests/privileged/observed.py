@@ -1,8 +1,8 @@
-"""The XDP programs, observed: what they count and by which devices they send is written down frame by frame,
-and their clock is the test's.
+"""The XDP programs, observed: their verdicts and the devices by which they send are recorded for each frame,
+and the test sets their clock.
 
-Same sources, four names wrapped in front of them (observe.h): a test run in the kernel says that a frame is
-redirected and not where to.
+The sources are the same, with four names wrapped before them (observe.h): a test run in the kernel reports
+that a frame is redirected, but not where to.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from testbed.dataplanes.xdp.program import Programs, source
 from testbed.dataplanes.xdp.syscall import XDP_REDIRECT
 from testbed.plugins.registry import sources
 
-BEHIND = '#line 1 "parse.h"'  # what comes before are the kernel's headers and bpf/maps.h
+BEHIND = '#line 1 "parse.h"'  # before it come the kernel's headers and bpf/maps.h
 BROADCAST, EXCLUDE_INGRESS = 1 << 3, 1 << 4  # <linux/bpf.h>
 BY_DEVICE, TO_GROUP = 1, 2
 _SEEN = struct.Struct("=I4IIQI72II")  # struct seen
 _SYS_BPF, _TEST_RUN = {"x86_64": 321, "aarch64": 280, "riscv64": 280}[os.uname().machine], 10
-_ROOM = 4096  # the longest frame that goes through a test run
+_ROOM = 4096  # the longest frame of a test run
 
 
 def text() -> str:
-    """The programs' source with observe.h in it."""
+    """Return the programs' source with observe.h inserted."""
     whole = source(layout.BPF_DIR / "programs.c", sources("xdp"))
     assert whole.count(BEHIND) == 1
     return whole.replace(BEHIND, Path(__file__).with_name("observe.h").read_text() + BEHIND)
@@ -39,16 +39,16 @@ def text() -> str:
 @dataclass(frozen=True, slots=True)
 class Run:
     """The outcome of a program's run on a frame. `verdicts` are indices into layout.verdict_names(),
-    `devices` sorted ifindices.
+    `devices` are sorted ifindices.
     """
 
     action: int
     data: bytes
     verdicts: tuple[int, ...]
     kind: int  # BY_DEVICE, TO_GROUP, or 0
-    flags: int  # of a redirect to a group
+    flags: int  # flags of a redirect to a group
     devices: tuple[int, ...]
-    in_order: tuple[int, ...]  # of the group's cells
+    in_order: tuple[int, ...]  # the devices in the order of the group's cells
 
 
 class Observed:
@@ -82,11 +82,13 @@ class Observed:
             mapped.close()
 
     def set_clock(self, now_ns: int) -> None:
-        """The time that the programs read from now on."""
+        """Set the time that the programs read from now on, in ns."""
         self._clock[:8] = struct.pack("=Q", now_ns)
 
     def run(self, program: int, data: bytes, ifindex: int) -> Run:
-        """Runs a program (by descriptor) on a frame that came in by a device."""
+        """Run a program (by descriptor) on a frame that arrives at a device. OSError if the test run
+        fails.
+        """
         length, attributes = len(data), self._attributes
         ctypes.memmove(self._frame, data, length)
         struct.pack_into("=IIIIII", self._context, 0, 0, length, 0, ifindex, 0, 0)

@@ -1,5 +1,5 @@
-"""Attaches an XDP program that passes every frame, in the place of the one that is there: `python
-other_program.py DEVICE`, in the device's network namespace.
+"""Attach an XDP program that passes every frame, in place of the attached one: `python other_program.py
+DEVICE`, in the device's network namespace.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A small testbed of an ordinary user's, of no database, and how to be that user."""
+"""A small testbed that belongs to an ordinary user, who is in no user database, and options to run as
+that user.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ UNITS = "units: [{hosts: 2}, {hosts: 1}]\n"
 
 @contextmanager
 def owned() -> Iterator[Testbed]:
-    """Two racks, u1h1 and u1h2 in one, u2h1 in the other."""
+    """Bring up two racks: u1h1 and u1h2 in one, u2h1 in the other."""
     with open_folder() as folder:
         config = folder / "two.yaml"
         config.write_text(UNITS)
@@ -24,5 +26,5 @@ def owned() -> Iterator[Testbed]:
 
 
 def rights(uid: int = OWNER, gid: int = GROUP, groups: Sequence[int] = (OTHER_GROUP,)) -> dict[str, Any]:
-    """Options of a process of the project's that is this user's."""
+    """Return the options of a process of the project that runs as this user."""
     return {"user": uid, "group": gid, "extra_groups": list(groups), "cwd": ROOT, "env": environment({})}

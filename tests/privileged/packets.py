@@ -1,5 +1,5 @@
-"""Trials of packets on the XDP programs, in namespaces of their own: `findings(NAME)` outside, `python -m`
-this file inside.
+"""Packets on the XDP programs, in namespaces of their own: `findings(NAME)` outside, `python -m` this
+file inside.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ MARK = "findings: "
 
 def findings(name: str, *arguments: str, timeout_s: float = 480) -> Any:
     """Return the result of `tests.privileged.NAME.inside(programs, ports, *arguments)`. Fails the test with
-    its output if it did not end well.
+    its output if it fails.
     """
     return outcome("tests.privileged.packets", name, *arguments, timeout_s=timeout_s)
 
 
 def outcome(module: str, *arguments: str, timeout_s: float) -> Any:
-    """Run `python -m MODULE ARGUMENTS` in namespaces of its own and return its findings."""
+    """Run `python -m MODULE ARGUMENTS` in namespaces of its own and return its findings. Fails the test with
+    its output if it fails.
+    """
     argv = [sys.executable, "-m", module, *arguments]
     root = Path(__file__).resolve().parents[2]
     ended = subprocess.run(
@@ -45,7 +47,7 @@ def outcome(module: str, *arguments: str, timeout_s: float) -> Any:
 
 
 def main(name: str, *arguments: str) -> None:
-    """Inside: devices and the observed programs, then the work."""
+    """Make devices and load the observed programs inside the namespaces, then run."""
     private_mounts("packets")
     from testbed.dataplanes.xdp.program import Programs
     from tests.privileged.observed import text

@@ -1,4 +1,4 @@
-"""A job over two parallel circuits, of which one goes and comes back; test_parallel.py judges."""
+"""A job over two parallel circuits, of which one is cleared and set up again; test_parallel.py judges."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testbed.daemon.network import Network
 from tests.privileged.commands import wait_for
 from tests.privileged.fault_scenarios import begin, figures, follow
 
-DARK_MS = 2000.0  # for results to come in, even where other work takes the cores for a second
+DARK_MS = 2000.0  # long enough for results to arrive, even if other work occupies the cores for a second
 STAYS, GOES = ["u1o1", "u2o1"], ["u1o2", "u2o2"]
 WORKERS, SERVER = [(1, 1), (2, 1)], (2, 2)
 
@@ -29,7 +29,9 @@ Crossings = dict[str, dict[str, int]]
 
 
 def taken_over(network: Network) -> dict[str, Any]:
-    """Return what crossed by which circuit before, while one was dark, and after, and the job's results."""
+    """Return the frames that crossed each circuit before, while one was dark, and after, and the job's
+    results.
+    """
     job = begin(network, 1, WORKERS, SERVER, held=True)
     job.first()
     both = _carried(network, [*STAYS, *GOES])
@@ -64,7 +66,7 @@ def _crossings(network: Network) -> Crossings:
 
 
 def _carried(network: Network, ports: list[str]) -> dict[str, int]:
-    """Wait until frames have crossed by each of these ports, and return how many by then, by port."""
+    """Wait until frames have crossed each of these ports, and return how many by then, by port."""
     before = _crossings(network)
 
     def carried() -> dict[str, int]:

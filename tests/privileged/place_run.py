@@ -1,4 +1,4 @@
-"""Places on real devices: a switch that is ticked, and a host with a worker of its own, which pushes by
+"""Places on real devices: a switch that is ticked, and a host with a worker of its own that pushes over
 the loop.
 """
 
@@ -61,7 +61,7 @@ def inside(programs: Programs, _: Mapping[int, int], what: str) -> dict[str, Any
 
 
 def ticked(programs: Programs) -> dict[str, Any]:
-    """Return by port the results that came: of a fragment that was ticked, with one of two contributions, and
+    """Return by port the results received: of a fragment that was ticked with one of two contributions, and
     of one that was complete before its tick.
     """
     ports = (1, 2, OPTICAL[0])
@@ -95,7 +95,7 @@ def ticked(programs: Programs) -> dict[str, Any]:
             seconds = time.monotonic() - began
             for worker in (0, 1):
                 come(worker, 3)
-            switch.tick(Tick(JOB, GENERATION, 0, BASE + 3, 3, 250))  # too late: nothing leaves for it
+            switch.tick(Tick(JOB, GENERATION, 0, BASE + 3, 3, 250))  # too late: it causes no frame
             come(0, 4)
             switch.tick(Tick(JOB, GENERATION, 0, BASE + 4, 4, 1))
             came = {port: _results(wires.sockets[port], 3) for port in ports}
@@ -115,7 +115,7 @@ def ticked(programs: Programs) -> dict[str, Any]:
 
 
 def _results(opened: socket.socket, count: int) -> list[Frame]:
-    """The next results at a device."""
+    """Return the next `count` results at a device."""
     results: list[Frame] = []
     deadline = time.monotonic() + LATE_S
     while len(results) < count:
@@ -132,8 +132,9 @@ def _results(opened: socket.socket, count: int) -> list[Frame]:
 
 
 def looped(programs: Programs) -> dict[str, Any]:
-    """A host at the top, with a worker of its own and a place below: what leaves by its eth0, what its worker
-    finds in its ring, what wakes it, and which devices are there before, with and after the worker.
+    """Run a host at the top of a tree, with a worker of its own and a place below. Return the frames that
+    leave its eth0, the contents of its worker's ring, what wakes the worker, and the devices before, with and
+    after the worker.
     """
     seen: dict[str, Any] = {}
     with ExitStack() as stack:
@@ -192,7 +193,7 @@ def looped(programs: Programs) -> dict[str, Any]:
 
 
 def _link(namespaces: NetworkNamespaces) -> socket.socket:
-    """The host's eth0, and a socket at its other end."""
+    """Make the host's eth0, and return a socket at its other end."""
     ifindex, mac = addresses.host_ifindex(*HOST), addresses.host_mac(*HOST)
     with entered(namespaces["u3h1"]):
         lines = [f"link add eth0 index {ifindex} address {mac} type veth peer name outer", "link set lo up"]

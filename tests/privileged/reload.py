@@ -1,8 +1,8 @@
-"""Loads the programs of a running plane again, with the maps that they have, and puts them in place of the
-old ones, port by port.
+"""Load the programs of a running plane again, with their existing maps, and replace the old ones port by
+port.
 
-An upgrade of the data plane under traffic would do the same: every port has the old program or the new one at
-any moment, and both work on the same slots, so that nothing is lost by it.
+An upgrade of the data plane under traffic would do the same: at any moment a port has the old program or the
+new one, and both work on the same slots, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from tests.limits import CALL_S
 
 
 def reload(network: Network) -> dict[str, int]:
-    """Replace every program at every port, and return the new programs' numbers in the kernel, by name.
-
-    Raises SettingError if a port does not run the new program afterwards. No two reloads at once.
+    """Replace every program at every port, and return the new programs' ids in the kernel, by name.
+    SettingError if a port does not run the new program afterwards. No two reloads may run at once.
     """
     plane, ports = network.machine.plane, network.machine.switch_ports()
     programs = plane.programs
@@ -31,7 +30,7 @@ def reload(network: Network) -> dict[str, int]:
     try:
         for name in tuple(old):
             programs.compiled.functions[name] = programs.compiled.loaded(name)
-    except Exception as error:  # bcc raises nothing narrower
+    except Exception as error:  # bcc raises a plain Exception
         programs.compiled.functions.update(old)
         raise TestbedError(f"load the XDP programs again: {error}") from error
     numbers = {name: program_id(programs.program_fd(name)) for name in old}
@@ -49,7 +48,7 @@ def reload(network: Network) -> dict[str, int]:
 
         in_namespace(host.namespace, replace)
     target = plane._pin_dir / PINNED_PROGRAM
-    fresh = target.with_name(f"{PINNED_PROGRAM}_new")  # a bpffs takes no dots
+    fresh = target.with_name(f"{PINNED_PROGRAM}_new")  # names on a bpffs have no dots
     pin(programs.program_fd(PINNED_PROGRAM), fresh)
     fresh.rename(target)
     for function in old.values():

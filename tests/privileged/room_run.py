@@ -1,8 +1,8 @@
-"""Empty pushes at an XDP switch over real devices: the sum that one completes, or asks for again, needs room
-that its buffer has not.
+"""Empty pushes at an XDP switch over real devices: the sum that an empty push completes, or asks for again,
+needs more room than its buffer has.
 
-Frames are sent into the workers' ends of veth pairs and results come out there, so that the kernel makes the
-copy that has room.
+Frames are sent into the workers' ends of veth pairs and results come out there, so the kernel makes the copy
+that has room.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ LATE_S = 30.0
 
 
 def inside(programs: Programs, _: Mapping[int, int]) -> dict[str, list[int]]:
-    """Return the fragments whose results were wrong; those of one window are under way at once."""
+    """Return the fragments whose results were wrong; the fragments of a window are under way at the
+    same time.
+    """
     for name in ROOM_DEVICES:
         subprocess.run(["ip", "link", "set", name, "up"], check=True, timeout=CALL_S)
     open_room(programs)
@@ -62,8 +64,8 @@ def inside(programs: Programs, _: Mapping[int, int]) -> dict[str, list[int]]:
 
 
 def _window(sockets: list[socket.socket], first: int) -> list[int]:
-    """Have every worker in turn own a fragment, and push before, after or between the empty ones; return the
-    fragments whose results were wrong.
+    """Let every worker in turn own a fragment, and push it before, after or between the empty pushes. Return
+    the fragments whose results were wrong.
     """
     window = range(first, first + SIZE // 2)
     for turn in range(WORKERS):

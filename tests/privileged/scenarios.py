@@ -1,4 +1,4 @@
-"""Scenarios on a running network. Each function returns its findings; the judgement is in the tests."""
+"""Scenarios on a running network. Each function returns its findings, which the tests judge."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WIRINGS = [[["u1o1", "u3o1"], ["u2o1", "u4o1"]], [["u1o1", "u2o1"], ["u3o1", "u4
 
 
 def ping(network: Network, host: str, ip: str) -> dict[str, Any]:
-    """Packets sent and received."""
+    """Return the packets sent and received."""
     with Echoes(network, host, ip) as echoes:
         for _ in range(5):
             echoes.await_answer()
@@ -47,7 +47,7 @@ def pings(network: Network) -> list[dict[str, Any]]:
 
 
 def reconfiguration(network: Network) -> dict[str, Any]:
-    """Echoes over a circuit that stays and from a unit whose circuits change, while circuits change."""
+    """Send echoes over a permanent circuit, and from a unit whose circuits change, while circuits change."""
     with Echoes(network, "u3h1", "10.0.2.1") as untouched, Echoes(network, "u1h1", "10.0.3.2") as changing:
         for echoes in (untouched, changing):
             echoes.await_answer()
@@ -66,13 +66,13 @@ def reconfiguration(network: Network) -> dict[str, Any]:
 
 
 def dark_times(network: Network) -> list[dict[str, float]]:
-    """The events of ten reconfigurations in a row."""
+    """Return the events of ten reconfigurations in a row."""
     return [network.ask("apply", circuits=WIRINGS[turn % 2]) for turn in range(10)]
 
 
 def timetable(network: Network) -> dict[str, Any]:
-    """Echoes to two units, of which each is a neighbour in one of two matchings alone, and guard times as
-    probes see them.
+    """Send echoes to two units, each of which is a neighbour in only one of two matchings, and measure guard
+    times by probes.
     """
     before = network.ask("circuits")
     with Echoes(network, "u1h1", "10.0.3.1") as first, Echoes(network, "u1h1", "10.0.2.1") as second:
@@ -98,7 +98,7 @@ def timetable(network: Network) -> dict[str, Any]:
 
 
 def refusal(ask: Callable[[], Any]) -> str:
-    """The error that is raised."""
+    """Return the message of the error that is raised, or ""."""
     try:
         ask()
     except RequestError as error:
@@ -107,8 +107,8 @@ def refusal(ask: Callable[[], Any]) -> str:
 
 
 def watched(topology: Topology, slot_ns: int, guard_ns: int) -> Darkness:
-    """The next guard time at the first port, of a timetable whose matchings all last so long. One that this
-    process came too late to see the beginning of is none.
+    """Return the next guard time at the first port, of a timetable whose matchings all last `slot_ns`. A
+    guard time whose beginning this process missed is skipped.
     """
     names = {addresses.parse_optical_port(port) for port in topology.optical_ports}
     devices = {addresses.oxc_port_number(*name): addresses.oxc_device(*name) for name in names}
@@ -125,7 +125,7 @@ def watched(topology: Topology, slot_ns: int, guard_ns: int) -> Darkness:
 
 @contextlib.contextmanager
 def preferred() -> Iterator[None]:
-    """This thread runs before all others, where that is allowed."""
+    """Run this thread before all others during the block, where that is allowed."""
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     except PermissionError:
@@ -138,7 +138,7 @@ def preferred() -> Iterator[None]:
 
 
 def controller_dies(network: Network) -> dict[str, Any]:
-    """Kills the controller under traffic; it comes back and takes over."""
+    """Kill the controller under traffic; it is started again and takes over."""
     before = network.ask("apply", circuits=WIRINGS[0])
     circuits = network.ask("circuits")
     with Echoes(network, "u1h1", "10.0.3.1", 0.01) as traffic:
@@ -161,7 +161,7 @@ def controller_dies(network: Network) -> dict[str, Any]:
 
 
 def sums(network: Network) -> dict[str, Any]:
-    """A job in one unit and, after it, one over two units, without loss."""
+    """Run a job in one unit and, after it, one over two units, without loss."""
     return {
         "one": job(network, 11, [(1, 1), (1, 2), (1, 3)], None),
         "two": job(network, 12, [(1, 1), (1, 2), (2, 1)], (3, 1)),
@@ -169,7 +169,7 @@ def sums(network: Network) -> dict[str, Any]:
 
 
 def sums_while_rewired(network: Network) -> dict[str, Any]:
-    """A job over two units whose circuits change under it: one unit's partial sums and results then pass
+    """Run a job over two units while its circuits change: the partial sums and results of one unit then pass
     through a third.
     """
     wirings = [
@@ -184,7 +184,7 @@ def sums_while_rewired(network: Network) -> dict[str, Any]:
         for turn in range(9):
             events.append(network.ask("apply", circuits=wirings[turn % 3]))
             network.places.reroute(13, network.ways(p4inc(members, (3, 1))))
-            time.sleep(0.1)  # of sums over these circuits
+            time.sleep(0.1)  # let it sum over these circuits
 
     workers = job(network, 13, members, (3, 1), rewire)
     return {"workers": workers, "events": len(events)}
@@ -197,8 +197,8 @@ def job(
     ps: tuple[int, int] | None,
     meanwhile: Callable[[], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Workers that all-reduce known arrays; what each of them found. They go on until `meanwhile` has
-    returned.
+    """Run workers that all-reduce known arrays, until `meanwhile` has returned. Return what each of
+    them found.
     """
     forest = p4inc(hosts, ps)
     if forest.demands():
@@ -233,8 +233,8 @@ def job(
 
 
 def congestion(network: Network) -> dict[str, Any]:
-    """A worker whose first slot is taken when a push of a later fragment comes, in its name, for the same
-    slot.
+    """Let a push of a later fragment arrive, in a worker's name, for a slot that the worker's first fragment
+    occupies.
     """
     admission = network.places.admit(15, 15, p4inc([(1, 1), (1, 2)]))
 
@@ -268,7 +268,7 @@ def congestion(network: Network) -> dict[str, Any]:
 
 
 def rejoin(network: Network) -> dict[str, Any]:
-    """A worker's process that starts a second time with what the first was told."""
+    """Start a worker's process a second time with the first's settings."""
     admission = network.places.admit(14, 14, p4inc([(1, 1)]))
     argv = [sys.executable, "-m", "tests.privileged.summing_worker", written(admission.worker_env(0))]
     ended = [
@@ -287,14 +287,14 @@ def rejoin(network: Network) -> dict[str, Any]:
 
 
 def refusals(network: Network) -> list[str]:
-    """Return the answers of the engine to jobs that it cannot take."""
+    """Return the engine's answers to jobs that it cannot admit."""
     said = []
     forest = p4inc([(1, 1), (1, 2)])
     network.places.admit(1, 1, forest)
     for number, other in ((1, p4inc([(2, 1)])), (2, forest)):
         try:
             network.places.admit(number, number, other)
-        except Exception as error:  # the finding
+        except Exception as error:  # the error is the finding
             said.append(f"{type(error).__name__}: {error}")
     held = network.places.occupancy()
     network.places.release(1)
@@ -302,6 +302,6 @@ def refusals(network: Network) -> list[str]:
 
 
 def socket_mode(network: Network) -> int:
-    """Permissions of the controller's socket."""
+    """Return the permissions of the controller's socket."""
     rpc.call(network.controller_socket, "ready")
     return network.controller_socket.stat().st_mode & 0o777

@@ -33,18 +33,19 @@ from tests.privileged.commands import (
 from tests.processes import alive
 
 STOP_S = 15.0
-WORKERS, SUMMING_S = 2, 1.0  # of the job that sums; from their start until they do
-WITHIN_S = 30.0 * SLOWER  # all works again, or has ended with its reason
-SUMS_S = STOP_S + 3.0  # of the job that sums while a process is stopped
+WORKERS, SUMMING_S = 2, 1.0  # of the job that sums; seconds from their start until they sum
+WITHIN_S = 30.0 * SLOWER  # after which everything must work again, or must have ended with a reason
+SUMS_S = STOP_S + 3.0  # for which a job sums while a process is stopped
 PACED = str(ROOT / "tests/privileged/jobs/paced.py")
 CONFIGURATION = "units: [{hosts: 2}, {hosts: 4}, {hosts: 2}]\noptical_ports: 2\n"
-LIMITED = CONFIGURATION.replace("[{hosts: 2}", "[{hosts: [{}, {cpus: 1}]}")  # which has a keeper of cgroups
+# makes the testbed start its keeper of cgroups
+LIMITED = CONFIGURATION.replace("[{hosts: 2}", "[{hosts: [{}, {cpus: 1}]}")
 CIRCUITS = (("u1o1-u2o1", "u1o2-u3o1"), ("u1o1-u2o1", "u2o2-u3o2"))
 PASSING = (
     "server",
     "policy",
     "attended",
-)  # there while a job sums, a submission lasts, a command of exec's runs
+)  # processes that exist only while a job sums, a submission lasts, or a command of exec runs
 SURVIVED = (
     "controller",
     "turner",
@@ -52,14 +53,14 @@ SURVIVED = (
     "worker",
     "keeper",
     *PASSING,
-)  # others' death is the testbed's
+)  # processes whose death the testbed survives
 MOMENTS = ("sums", "circuits", "starts", "idle", "down")
 ATTENDED = "attends"  # exec's keeper attends a command
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A process of a testbed, what is done to it, and when."""
+    """A process of a testbed, the act done to it, and when."""
 
     process: str
     act: str
@@ -70,7 +71,7 @@ class Cell:
 
 
 def cells(process: str, *acts: str) -> list[Cell]:
-    """Return the cells of a row. A worker lives only while a job does."""
+    """Return the cells of a row. A worker exists only while a job does."""
     moments = (*MOMENTS, ATTENDED) if process == "attended" else MOMENTS
     return [
         Cell(process, act, moment)
@@ -82,8 +83,8 @@ def cells(process: str, *acts: str) -> list[Cell]:
 
 @dataclass(slots=True)
 class Outcome:
-    """The end of a cell: how long after the process went on, or was killed, and in which words; `wrong` says
-    why it is not accepted, if it is not.
+    """The end of a cell: how long after the process continued, or was killed, and the message; `wrong` is the
+    reason why that is not accepted, or "".
     """
 
     took_s: float
@@ -92,7 +93,7 @@ class Outcome:
 
 
 class Asked:
-    """A command under way, its output in one pipe, which a thread reads."""
+    """A running command, whose output, in one pipe, is read by a thread."""
 
     def __init__(self, *argv: str) -> None:
         self._process = start(*argv, together=True)
@@ -109,30 +110,32 @@ class Asked:
         self._ended_at = time.monotonic()
 
     def says(self, words: str) -> bool:
-        """Return whether it has said this, or has ended."""
+        """Return whether it has printed these words, or has ended."""
         return any(words in line for line in self._lines) or self.has_ended()
 
     def has_ended(self) -> bool:
         return not self._reading.is_alive()
 
     def end(self) -> tuple[int, str, float]:
-        """Return its exit code, what it said, and when it ended."""
+        """Return its exit code, its output, and when it ended."""
         self._reading.join(2 * WAIT_S)
         return self._process.returncode, "".join(self._lines), self._ended_at
 
 
 class Row:
-    """A testbed, and one of its processes that acts are done to."""
+    """A testbed, and the process to which acts are done."""
 
     def __init__(self, process: str, testbed: Testbed, folder: Path) -> None:
         self._process, self._testbed = process, testbed
-        self._folder, self._submissions = folder / testbed.name, itertools.count()  # of jobs
-        self._first_s = 0.0  # what its first job took, which loads torch
+        self._folder, self._submissions = folder / testbed.name, itertools.count()  # numbers of jobs
+        self._first_s = 0.0  # the time of its first job, which loads torch
         self._circuits = itertools.cycle(CIRCUITS)
         self.outcomes: dict[Cell, Outcome] = {}
 
     def disturb(self, act: str) -> None:
-        """Do an act while a job sums, another starts, and circuits change; then see that all works again."""
+        """Do an act while a job sums, another starts, and circuits change; then check that everything
+        works again.
+        """
         self._expect_all_works()
         asked = self._at_work()
         with self._disturbed(act) as went_on:
@@ -140,7 +143,7 @@ class Row:
                 asked |= {"circuits": self._submit("u2:1,u3:1", 0.1), "starts": self._submit("u2:2", 0.1)}
             elif self._process != "worker":
                 asked |= {"circuits": self._set_circuits(), "starts": self._run("u2:2", 0.1)}
-        if self._process == "policy":  # which has the circuits while its jobs run
+        if self._process == "policy":  # the policy owns the circuits while its jobs run
             _, _, went_on_at = max((each.end() for each in asked.values()), key=lambda end: end[2])
             took_s, wrong = self._all_works(went_on_at + self._within_s)
             self._note(Cell(self._process, act, "idle"), took_s, wrong or "all works", wrong)
@@ -156,7 +159,7 @@ class Row:
             self._note(Cell(self._process, act, moment), ended_at - went_on(), said, wrong)
 
     def end(self, act: str) -> None:
-        """Do an act, and ask for the testbed's end."""
+        """Do an act, and ask the testbed to end."""
         asked = {}
         if self._process in PASSING:
             self._expect_all_works()
@@ -174,8 +177,8 @@ class Row:
 
     @contextlib.contextmanager
     def _disturbed(self, act: str) -> Iterator[Callable[[], float]]:
-        """Stop the process, run the body, and let it go on; or kill it, and run the body. Yields the answer
-        when it went on.
+        """Stop the process, run the body, and let the process continue; or kill it, and run the body. Yield a
+        function that returns when it continued.
         """
         pid = number(self._process, self._testbed.pid)
         began = time.monotonic()
@@ -195,20 +198,20 @@ class Row:
             went_on[0] = time.monotonic()
 
     def _is_over(self, act: str) -> bool:
-        """Return whether the testbed has ended by an act, as it does by the death of most processes."""
+        """Return whether an act ended the testbed, as the death of most processes does."""
         if act == "kill" and self._process not in SURVIVED:
             wait_for(lambda: not alive(self._testbed.pid), "the testbed ends")
         return not alive(self._testbed.pid)
 
     @property
     def _within_s(self) -> float:
-        """Return the time until all works again. What workers are forks of loads torch anew."""
+        """Return the time until everything must work again. A new template loads torch again."""
         return WITHIN_S + (self._first_s if self._process == "template" else 0.0)
 
     # ------------------------------------------------------------------ commands
 
     def _at_work(self) -> dict[str, Asked]:
-        """Return the commands that are under way, once a job sums and the process is there."""
+        """Return the running commands, once a job sums and the process exists."""
         asked = {}
         if self._process == "attended":
             asked[ATTENDED] = Asked(
@@ -227,7 +230,7 @@ class Row:
         return Asked("testbed.run", *words, PACED, f"{seconds:g}", "5000", "0.05")
 
     def _submit(self, place: str, seconds: float) -> Asked:
-        """Submit a job, for which the usual policy has a process."""
+        """Submit a job, for which the default policy starts a process."""
         job: dict[str, object] = {
             "name": "paced",
             "place": place,
@@ -249,8 +252,8 @@ class Row:
         assert not wrong, wrong
 
     def _all_works(self, deadline: float) -> tuple[float, str]:
-        """Return how long it takes until circuits change and a job runs over them, and why they do not, if
-        they do not in time.
+        """Return how long it takes until circuits change and a job runs over them, and a reason if they do
+        not in time.
         """
         began = time.monotonic()
         wrong = "not all works again"
@@ -273,7 +276,7 @@ class Row:
     # ------------------------------------------------------------------ what is noted
 
     def _last_words(self) -> tuple[str, str]:
-        """Return why the testbed ended, as `status` says it, and what is wrong about that."""
+        """Return the reason that `status` gives for the testbed's end, and what is wrong with it."""
         shown = command("testbed.status", "--name", self._testbed.name)
         said = shown.stdout + shown.stderr
         return said, "" if "it died" in said or "was killed" in said else f"no reason is said: {said}"
@@ -285,7 +288,7 @@ class Row:
 
 
 def _wrong_end(code: int, said: str) -> str:
-    """Return why a command's end is none that a user can do something with."""
+    """Return the reason why a command's end does not help a user, or ""."""
     reason = next((line for line in reversed(said.splitlines()) if line.startswith("testbed ")), "")
     if code == 0 or (code > 0 and ": " in reason and "nobody answers" not in reason):
         return "" if "Traceback" not in reason else said
@@ -298,7 +301,7 @@ def _last_line(said: str) -> str:
 
 
 def number(process: str, main: int) -> int:
-    """Return the number of a process of a testbed, by its main process's."""
+    """Return the PID of a process of a testbed, from the PID of its main process."""
     match process:
         case "main":
             return main
@@ -326,13 +329,13 @@ def number(process: str, main: int) -> int:
 
 
 def is_there(process: str, main: int) -> bool:
-    """Return whether a testbed has this process still, or again, or from its next job or command on."""
+    """Return whether a testbed has this process, or will have it again with its next job or command."""
     return process != "keeper" or alive(number(process, main))
 
 
 def row(process: str, *acts: str, folder: Path) -> dict[Cell, Outcome]:
-    """Return what a row comes to: each act in the middle of work, and then each while the testbed is asked to
-    end, on as few testbeds as that takes.
+    """Return the outcomes of a row: each act in the middle of work, and then each while the testbed is asked
+    to end, on as few testbeds as possible.
     """
     outcomes: dict[Cell, Outcome] = {}
     path = folder / f"{process}.yaml"
@@ -344,7 +347,7 @@ def row(process: str, *acts: str, folder: Path) -> dict[Cell, Outcome]:
             made = Row(process, testbed, folder)
             while pending and alive(testbed.pid) and is_there(process, testbed.pid):
                 if process == "template":
-                    made._expect_all_works()  # and there is one
+                    made._expect_all_works()  # which starts a template
                 do, act = pending.pop(0)
                 do(made, act)
         outcomes |= made.outcomes

@@ -1,8 +1,8 @@
-"""A worker of a scenario: all-reduces arrays that every worker can make for itself, and says how far it was
-off.
+"""A worker of a scenario: all-reduce arrays that every worker can compute by itself, and report the
+difference.
 
-Prints "first" after the first sum. It sums lanes three times, and on until its input is at its end, all
-workers equally often: who may end says so in the first lane.
+Prints "first" after the first sum. It sums lanes three times, and continues until its input is closed, all
+workers equally often: a worker that may end says so in the first lane.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ LENGTHS = (1, 359, 360, 361, 100_003)
 
 
 class Alone:
-    """A board on which nobody ever ends."""
+    """A board on which no worker ever ends."""
 
     def __init__(self, is_parallel: bool = False) -> None:
-        # progress, a rate that never changes, and whether circuits are parallel
+        # progress, a constant rate, and whether circuits are parallel
         self._word = np.array([0, 0, is_parallel], np.uint64)
 
     def progress_address(self) -> int:

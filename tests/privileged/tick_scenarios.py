@@ -1,5 +1,5 @@
-"""Ticks on a running network: the daemon completes sums at a ToR of any engine, and at a host that is the
-top of a tree.
+"""Ticks on a running network: the daemon completes sums at a ToR of any engine, and at a host at the top of a
+tree.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.vectors.build import push, sum_of, worker_lanes
 
 
 def fabric(engine: str, mtu: int = 1500) -> str:
-    """A configuration of two units of workers, the second of this engine, and a unit for a server."""
+    """Return a configuration of two units of workers, the second of this engine, and a unit for a server."""
     return json.dumps(
         {
             "units": [{"hosts": 3}, {"hosts": 3, "engine": engine}, {"kind": "cpu", "hosts": 1}],
@@ -50,14 +50,14 @@ PACED, TICKING = 256, 4  # ticks, and threads that send them
 
 
 def ticked(network: Network) -> dict[str, Any]:
-    """Return for each unit's ToR, and for the host, what workers had before and after late ticks."""
+    """Return, for each unit's ToR and for the host, the workers' results before and after late ticks."""
     jobs: dict[str, tuple[list[Host], Any, Host | None]] = {
         "u1": ([(1, 1), (1, 2)], switch(1), None),
         "u2": ([(2, 1), (2, 2)], switch(2), None),
         "host": ([(1, 1), (2, 1)], at_host(TOP), TOP),
     }
     seen = {}
-    for unit in (1, 2):  # so that slots of what follows do not count from 0 there
+    for unit in (1, 2):  # so that the following jobs' slots do not begin at 0
         network.places.admit(unit, unit, p4inc([(unit, 3)]))
     for number, (name, (hosts, place, top)) in enumerate(jobs.items(), 21):
         forest = p4inc(hosts, top)
@@ -76,8 +76,8 @@ def ticked(network: Network) -> dict[str, Any]:
 
 
 def paced(network: Network) -> dict[str, dict[str, float]]:
-    """Return by engine, and for one thread and for several, how long a tick takes (median, ms), and how many
-    are done a second. Each completes a sum: one of two workers has pushed its fragment.
+    """Return, by engine, for one thread and for several, the median milliseconds of a tick, and the ticks a
+    second. Each completes a sum to which one of two workers has pushed.
     """
     jobs = {"xdp": ([(1, 1), (1, 2)], switch(1)), "bmv2": ([(2, 1), (2, 2)], switch(2))}
     paces = {}
@@ -102,7 +102,7 @@ def paced(network: Network) -> dict[str, dict[str, float]]:
 
 
 def _paced(network: Network, job: int, place: Any, fragments: Sequence[int]) -> list[float]:
-    """Return the seconds of each tick."""
+    """Send a tick for each fragment, and return the seconds of each."""
     took = []
     for fragment in fragments:
         began = time.monotonic()
@@ -118,7 +118,9 @@ def _ticks(network: Network, admission: Admission, hosts: Sequence[Host], place:
     ]
 
     def results(fragment: int, *members: int) -> list[list[Any]]:
-        """Return by worker what its ring has of a fragment: contributors, flags, whether it is their sum."""
+        """Return by worker its ring's entry for a fragment: contributors, flags, and whether the lanes are
+        the members' sum.
+        """
         return [
             [
                 int(ring[fragment]["contributors"]),
@@ -145,7 +147,7 @@ def _ticks(network: Network, admission: Admission, hosts: Sequence[Host], place:
 
     with _Counted(network, "aggregated"):
         _push(network, admission, hosts, 0, LACKING)
-    for _ in range(3):  # a frame may be lost, as any: whoever ticks does it again
+    for _ in range(3):  # a tick may be lost like any frame, so it is sent again
         tick(LACKING)
         if _holds_soon(lambda: have(LACKING)):
             break
@@ -189,7 +191,7 @@ def _push(network: Network, admission: Admission, hosts: Sequence[Host], rank: i
 
 
 def _forge(network: Network, admission: Admission, host: Host) -> None:
-    """Send a tick as a user could who runs something at the host: by an address that needs no neighbour."""
+    """Send a tick as a user with a process at the host could: to an address that needs no neighbour entry."""
     fields = {"job": admission.job, "generation": admission.generation, "op": spec.Op.TICK, "count": 0}
     slot, lanes = admission.bases[0, at_host(host)] + FORGED, np.zeros(admission.lanes, np.uint32)
     data = push(0, FORGED, slot=slot, contributors=0, data=lanes, **fields)[HEADERS_BYTES:]
@@ -205,7 +207,9 @@ def _forge(network: Network, admission: Admission, host: Host) -> None:
 
 
 class _Counted:
-    """Leaving waits until each of these verdicts was given once more than on entering, or so many `times`."""
+    """Wait, on leaving the block, until each of these verdicts was counted `times` more often than on
+    entering.
+    """
 
     def __init__(self, network: Network, *verdicts: str, times: int = 1) -> None:
         self._network, self._verdicts, self._times = network, verdicts, times

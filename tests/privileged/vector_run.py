@@ -14,7 +14,7 @@ from tests.vectors.table import TABLE
 
 
 def inside(programs: Programs, ports: dict[int, int]) -> dict[str, list[str]]:
-    """Return by vector a line for each difference from it."""
+    """Return, for each vector, a line for each difference from it."""
     wrong, cells = {}, Cells(programs)
     with Observed(programs) as observed:
         for name, vector in TABLE.items():

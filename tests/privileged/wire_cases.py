@@ -1,4 +1,4 @@
-"""Cases of traffic over shaped links, the figures of a window, and the judgement on them."""
+"""Cases of traffic over shaped links, the figures of a window, and the judgement of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST_QUEUED, ALWAYS_QUEUED = 0.2, 0.99
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A kind of traffic at a rate; `both` loads the other direction at once."""
+    """A kind of traffic at a rate; `both` loads the other direction at the same time."""
 
     kind: str
     rate_mbps: float
@@ -32,11 +32,11 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """The traffic of one direction of one link in a window. `queued_share`: the share of the samples in which
+    """The traffic of one direction of a link in a window. `queued_share`: the share of the samples in which
     frames waited.
 
-    `queued_mbps` is the rate between samples that both found frames waiting: there the shaper decides,
-    whatever the sender leaves undone; 0 where there were too few.
+    `queued_mbps`: the rate between consecutive samples that both found frames waiting. There the shaper alone
+    decides, whatever the sender does. 0 if there were too few such samples.
     """
 
     link: str
@@ -49,7 +49,7 @@ class Direction:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One case's last try."""
+    """The last try of a case."""
 
     case: Case
     directions: tuple[Direction, ...]
@@ -59,14 +59,15 @@ class Found:
 
     @property
     def worst_error(self) -> float:
-        """(measured - asked) / asked of the direction farthest off."""
+        """Return (measured - asked) / asked of the direction with the largest error."""
         return max((self.error(way) for way in self.directions), key=abs)
 
     def error(self, way: Direction) -> float:
-        """(measured - asked) / asked. TCP in both directions is judged while frames wait, if it is slow.
+        """Return (measured - asked) / asked of a direction. If TCP in both directions is too slow, judge only
+        the time while frames wait.
 
-        Its acknowledgements wait behind the other direction's data and come in bursts, so that each queue is
-        empty in turn: TCP's doing.
+        Its acknowledgements wait behind the other direction's data and arrive in bursts, so that each queue
+        is empty in turn: this is TCP's behaviour, not the link's.
         """
         error = way.measured_mbps / self.case.rate_mbps - 1
         if self.case.kind == "tcp" and self.case.both and error < -TOLERANCE and way.queued_mbps:
@@ -91,11 +92,11 @@ class Found:
 
 
 def judged(error: float, least_idle_share: float, steal_share: float, queued_share: float = 0.0) -> str:
-    """`holds`, `wrong`, or `inconclusive`: too slow, on a machine that had no processor time left. Too fast
-    is never excused.
+    """Return `holds`, `wrong`, or `inconclusive`: too slow, on a machine without spare CPU time. Too fast is
+    always wrong.
 
-    Nor is too slow while frames always waited: a core without time starves the sender, a process, before the
-    shaper, an interrupt's work.
+    Too slow is wrong too if frames always waited: a core without spare time starves the sender, a process,
+    before the shaper, which runs in an interrupt.
     """
     if abs(error) <= TOLERANCE:
         return "holds"
@@ -127,13 +128,13 @@ def direction_of(
 
 
 def processor_times() -> list[list[int]]:
-    """Each core's times from /proc/stat, in ticks."""
+    """Return each core's times from /proc/stat, in ticks."""
     lines = Path("/proc/stat").read_text().splitlines()
     return [[int(word) for word in line.split()[1:9]] for line in lines if re.match(r"cpu\d", line)]
 
 
 def shares(before: list[list[int]], after: list[list[int]]) -> tuple[tuple[float, ...], float]:
-    """Each core's share of idle time, and the share of all time that the hypervisor took."""
+    """Return each core's share of idle time, and the share of all time that the hypervisor took."""
     spent = [[b - a for a, b in zip(*pair, strict=True)] for pair in zip(before, after, strict=True)]
     idle = tuple((core[3] + core[4]) / max(sum(core), 1) for core in spent)
     return idle, sum(core[7] for core in spent) / max(sum(map(sum, spent)), 1)

@@ -1,13 +1,11 @@
-"""Traffic over shaped links, and what the links' own counters say of it over a steady window. For test_links
-and the bench.
+"""Traffic over shaped links, and the links' own counters over a steady window; for test_links and the bench.
 
 `measure(CASES)` outside; `python -m tests.privileged.wire_traffic JSON` inside namespaces of its own. Each
 rate has links of its own:
 
-- `d`: two hosts, nothing between them but the link. TCP, and UDP from a sender that offers more than the
-  rate.
-- `x`: a host at a ToR whose fast path (bpf/forward.h) redirects to it what comes by an unshaped link.
-- `m`, `n`: two hosts to which a device map multiplies what comes by an unshaped link.
+- `d`: two hosts joined by the link alone. TCP, and UDP from a sender that offers more than the rate.
+- `x`: a host at a ToR whose fast path (bpf/forward.h) redirects to it the traffic of an unshaped link.
+- `m`, `n`: two hosts to which a device map multiplies the traffic of an unshaped link.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ SAMPLE_S = 0.005
 LATE_S = 10.0
 OFFER = 1.25
 _DISCARD = 9
-_PREFERRED = -20  # niceness of senders and sampler: what is judged is the link, not who got the processor
+_PREFERRED = -20  # niceness of senders and sampler, so that the link is judged and not the scheduler
 _UNIT = 1
 
 SEND = """
@@ -102,8 +100,8 @@ time.sleep(60)
 
 
 def measure(cases: Sequence[Case], timeout_s: float = 600) -> list[Found]:
-    """Outside: every case in turn, in namespaces of their own. AssertionError with the output if that does
-    not end well.
+    """Run every case in turn, from outside, in namespaces of their own. AssertionError with the output if
+    that fails.
     """
     argv = [
         sys.executable,
@@ -140,7 +138,7 @@ def silent(_phase: str, _done: int, _total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host: its namespace, its index in the unit, its address, and the device at its link's other end."""
+    """A host: its namespace, its index in the unit, and its addresses."""
 
     name: str
     index: int
@@ -155,7 +153,7 @@ class Host:
 
 
 class Rig:
-    """The links of some rates and what sends over them. A context manager."""
+    """The links of some rates, and the senders on them. A context manager."""
 
     def __init__(
         self, rates_mbps: Iterable[float | None], kinds: Iterable[str], buffer_packets: int = 256
@@ -258,7 +256,7 @@ class Rig:
     # -------------------------------------------------------------- traffic
 
     def start(self, host: str, program: str, *arguments: object) -> subprocess.Popen[bytes]:
-        """A Python program in a host's namespace, once it has said that it is ready."""
+        """Start a Python program in a host's namespace, and return once it has printed that it is ready."""
         argv = [sys.executable, "-I", "-S", "-c", program, *map(str, arguments)]
         process = self._spawner.popen(self.namespaces[host], argv, stdout=subprocess.PIPE)
         assert process.stdout is not None
@@ -269,12 +267,12 @@ class Rig:
         return self._hosts[host].ip
 
     def send(self, source: str, target: str, rate_mbps: float, seconds: float) -> subprocess.Popen[bytes]:
-        """Datagrams at this rate; the process prints how many."""
+        """Send datagrams at this rate; the process prints how many."""
         return self.start(source, SEND, self._hosts[target].ip, rate_mbps, seconds)
 
     @contextmanager
     def traffic(self, case: Case) -> Iterator[list[tuple[str, str]]]:
-        """The case's traffic; yields the (link, direction) that it is to fill."""
+        """Start the case's traffic; yield each (link, direction) that it must fill."""
         with ExitStack() as stack:
             yield self._start(case, stack)
 
@@ -323,9 +321,9 @@ class Rig:
         return self.wires.statistics(queues_only=True)
 
     def window(self, case: Case, seconds: float = WINDOW_S) -> Found:
-        """The case, once."""
+        """Run the case once."""
         with self.traffic(case) as filled:
-            # A full queue where the sender fills it, or the time that TCP needs to
+            # wait until the sender has filled the queue, for which TCP needs some time
             deadline = time.monotonic() + WARM_S
             while time.monotonic() < deadline:
                 time.sleep(SAMPLE_S)
@@ -336,14 +334,18 @@ class Rig:
                 before = time.monotonic()
                 counters = self.counters()
                 after = time.monotonic()
-                if after - before < SAMPLE_S or after > end + LATE_S:  # else it is not known when that was
+                if (
+                    after - before < SAMPLE_S or after > end + LATE_S
+                ):  # otherwise the sample's time is too uncertain
                     samples.append(((before + after) / 2, {link: counters[link] for link, _ in filled}))
                 time.sleep(SAMPLE_S)
             idle, steal = shares(processors, processor_times())
         return Found(case, tuple(direction_of(*which, samples) for which in filled), idle, steal, 1)
 
     def find(self, case: Case) -> Found:
-        """The case until it holds, three times at most: a machine of few cores stalls now and then."""
+        """Run the case until it holds, three times at most, since a machine with few cores stalls now
+        and then.
+        """
         for turn in range(1, TRIES + 1):
             outcome = self.window(case)
             outcome = Found(outcome.case, outcome.directions, outcome.idle_shares, outcome.steal_share, turn)
@@ -352,7 +354,7 @@ class Rig:
         return outcome
 
     def round_trips_ms(self, source: str, target: str) -> list[float]:
-        """Twenty pings, one at a time."""
+        """Ping twenty times, one at a time, and return the milliseconds."""
         argv = ["ping", "-n", "-c", "20", "-i", "0.01", self._hosts[target].ip]
         with self._spawner.popen(self.namespaces[source], argv, stdout=subprocess.PIPE) as process:
             text = process.communicate(timeout=20)[0].decode()
@@ -360,7 +362,7 @@ class Rig:
 
 
 def main(cases: list[Case]) -> None:
-    """Inside."""
+    """Run the cases inside the namespaces, and print the results."""
     os.setpriority(os.PRIO_PROCESS, 0, _PREFERRED)
     with Rig([case.rate_mbps for case in cases], {case.kind for case in cases}) as rig:
         print(MARK + json.dumps([asdict(rig.find(case)) for case in cases]))

@@ -1,8 +1,8 @@
-"""The XDP programs as a subject of the packet vectors: frames go through BPF_PROG_TEST_RUN, one at a time, on
-the observed programs.
+"""The XDP programs, run on the packet vectors: frames go through BPF_PROG_TEST_RUN, one at a time, on the
+observed programs.
 
-A frame's verdict is what the programs count, and where it leaves what they ask of the kernel
-(tests/privileged/observed.py).
+A frame's verdict is the counter that the programs raise; the ports by which it leaves follow from their
+requests to the kernel (tests/privileged/observed.py).
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ from tests.privileged.observed import EXCLUDE_INGRESS, TO_GROUP, Observed, Run
 from tests.vectors.build import FABRIC, HOST_PORTS, SLOTS
 from tests.vectors.in_step import Held
 
-UNIT = 1  # TOR_IP's
-HOST_UNIT, HOST = 3, 1  # PS_IP's
-_STATES = {0: (False, False), 1: (False, False), 2: (True, False), 3: (True, True)}  # -> complete, final
+UNIT = 1  # the unit of TOR_IP
+HOST_UNIT, HOST = 3, 1  # the host of PS_IP
+_STATES = {0: (False, False), 1: (False, False), 2: (True, False), 3: (True, True)}  # -> (complete, final)
 _VERDICTS = layout.verdict_names()
 
 
 @contextmanager
 def devices() -> Iterator[dict[int, int]]:
-    """A device for each port, in the calling process's network namespace: port number -> ifindex. No frame
-    goes over them.
+    """Make a device for each port in the calling process's network namespace during the block, and yield port
+    number -> ifindex. No frame goes over them.
 
-    Port 0 is a host's, with the ifindex that a testbed gives to eth0 of host 1 in unit 3; LOOP_PORT its
+    Port 0 is a host's, with the ifindex that a testbed gives to eth0 of host 1 in unit 3; LOOP_PORT is its
     loop's.
     """
     ports = [*HOST_PORTS, *FABRIC]
@@ -83,8 +83,8 @@ def devices() -> Iterator[dict[int, int]]:
 
 
 class _Unemptied:
-    """A job finds its slots as the one before left them: as in the model, its generation alone tells it from
-    that one.
+    """A place whose slots keep the contents of the job before: as in the model, only the generation
+    distinguishes a job from that one.
     """
 
     def empty(self, base: int, size: int) -> None:
@@ -97,15 +97,15 @@ class _Switch(_Unemptied, XdpSwitch):
 
 class _HostPlace(_Unemptied, XdpHostPlace):
     def _attach_loop(self) -> None:
-        """No frame goes over the loop."""
+        """Do nothing: no frame goes over the loop."""
 
     def _attach_copy(self, number: int) -> None:
-        """Nor over these, but for what the kernel sends of itself."""
+        """Do nothing: no frame goes over these either, except the kernel's own."""
 
 
 class _Pairs:
-    """The devices of a host: of its loop there are the ends that are sent by, and those for copies are made
-    as they are needed.
+    """The devices of a host: the sending ends of its loop exist already; those for copies are made when
+    needed.
     """
 
     def make(self, host: Host) -> None:
@@ -131,7 +131,7 @@ class _Hosts(XdpHosts):
 
 
 class _Ring:
-    """A worker's ring and wake words, mapped as its process has them."""
+    """A worker's ring and wake words, mapped as in its process."""
 
     def __init__(self, fd: int, wake_fd: int, puller: Puller, lanes: int) -> None:
         kind = layout.result(lanes)
@@ -145,10 +145,10 @@ class _Ring:
 
 
 class XdpAggregator:
-    """The ToR of a unit, or a host behind device 0, with slots of its own that begin empty. A context
+    """The ToR of a unit, or a host behind device 0, with slots of its own that start empty. A context
     manager.
 
-    Several at once share `cells`, and need ports (number -> ifindex) and a unit each of their own.
+    Several at once share `cells`; each needs a unit and ports (number -> ifindex) of its own.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class XdpAggregator:
         self._place = self._hosts.place((HOST_UNIT, HOST)) if is_host else _Switch(cells, unit, hosts)
         self._ring: _Ring | None = None
         self._admitted: set[int] = set()
-        self.noted: Counter[str] = Counter()  # what the programs counted, all of it
+        self.noted: Counter[str] = Counter()  # all verdicts that the programs counted
 
     def __enter__(self) -> XdpAggregator:
         self.slots = self._place.slot_array()
@@ -188,7 +188,7 @@ class XdpAggregator:
         self._place.close()
 
     def verdicts(self) -> dict[str, int]:
-        """The counters."""
+        """Return the counters."""
         return verdict_counts(self._programs.map_fd("verdicts"))
 
     # ------------------------------------------------------------------ what a subject of the vectors does
@@ -268,7 +268,9 @@ class XdpAggregator:
         return " and ".join(names) if names else "passed", emissions
 
     def job_difference(self, number: int, mine: JobRecord) -> str:
-        """Say how the record of a job that is summed by blocks differs from the model's; or nothing."""
+        """Say how the record of a job that is summed by blocks differs from the model's; "" if it does
+        not.
+        """
         held = self._table().job(number)
         floors = [int(floor) % 2**32 for floor in held["floor"]]
         out = sum(int(word) << 64 * number for number, word in enumerate(held["out"]))
@@ -282,7 +284,7 @@ class XdpAggregator:
         return ""
 
     def owned_difference(self, number: int, mine: OwnedTree) -> str:
-        """Say how the record of an owned tree differs from the model's; or nothing."""
+        """Say how the record of an owned tree differs from the model's; "" if it does not."""
         records = self._place.part("owned")
         assert isinstance(records, OwnedRecords)
         held = records.record(number)
@@ -292,7 +294,7 @@ class XdpAggregator:
         return "" if said == (mine.beats, mine.sent) else f"{said}, of the model {mine.beats, mine.sent}"
 
     def _copied(self, run: Run, device: int, name: str) -> Emission:
-        """Return what a copy that is sent into a device leaves as."""
+        """Return the emission of a copy that is sent into a device."""
         if device in self._numbers:
             return Emission(To.COPIES, run.data, (self._numbers[device],))
         verdict, [copy] = self.out_of(run.data, socket.if_nametoindex(f"{name}in"))
@@ -300,7 +302,9 @@ class XdpAggregator:
         return Emission(To.COPIES, copy.data, copy.ports)
 
     def out_of(self, data: bytes, inner: int) -> tuple[str, list[Emission]]:
-        """Return the verdict on what comes out of a pair for copies, by its inner end, and what leaves."""
+        """Run the program at the inner end of a pair for copies on a frame that comes out of it. Return the
+        verdict and the frames that leave.
+        """
         run = self._observed.run(self._programs.program_fd("copy_port"), data, inner)
         names = [_VERDICTS[index] for index in run.verdicts]
         self.noted.update(names)
@@ -319,7 +323,7 @@ class XdpAggregator:
         slot = np.frombuffer(raw, kind)[0]
         assert slot["lock"] == 0
         complete, final = _STATES[int(slot["state"])]
-        # two lanes a word, the first in its upper half
+        # a word has two lanes, the first in its upper half
         lanes = slot["pairs"].astype(">u8").view(">u4").astype(np.uint32)
         generation, fragment, members = (int(slot[name]) for name in ("generation", "fragment", "bitmap"))
         degraded, age = bool(slot["flags"] & Sum.DEGRADED), int(slot["age"])
@@ -328,12 +332,12 @@ class XdpAggregator:
         return held if slot["state"] else None
 
     def words(self) -> tuple[int, int]:
-        """Return the numbers of results stored and of notices heeded, as the worker's process reads them."""
+        """Return the numbers of results stored and of notices handled, as the worker's process reads them."""
         assert self._ring
         return int(self._ring.wake["received"][0]), int(self._ring.wake["notices"][0])
 
     def stored(self, place: int) -> Stored | None:
-        """Return the entry of the ring at a place, as the worker's process reads it."""
+        """Return an entry of the ring, as the worker's process reads it; None if it is empty."""
         assert self._ring
         row = self._ring.results[place]
         sequence = int(row["sequence"])
@@ -344,7 +348,7 @@ class XdpAggregator:
 
 
 class SpreadingXdp(XdpAggregator):
-    """A ToR whose fabric ports are those of an optical switch, with the same numbers there, and lit."""
+    """A ToR whose fabric ports are lit ports of an optical switch, with the same numbers there."""
 
     def __enter__(self) -> Self:
         self._stack = ExitStack()
@@ -380,7 +384,7 @@ def departures(run: Run, ifindex: int, numbers: Mapping[int, int]) -> list[Emiss
     if run.action == XDP_TX:
         return [Emission(To.BACK, run.data, (numbers[ifindex],))]
     assert run.action == XDP_REDIRECT, run.action
-    if run.kind == TO_GROUP:  # or to the workers of it, which have a group of their own
+    if run.kind == TO_GROUP:  # the job's group, or the group of its workers
         to = To.OTHERS if run.flags & EXCLUDE_INGRESS else To.GROUP
     else:
         to = To.BACK if run.devices == (ifindex,) else To.ROUTE

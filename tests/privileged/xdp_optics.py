@@ -1,5 +1,5 @@
-"""The optical switch's program as a subject of the scenes of light; circuits are made and darkened as the
-controller does it.
+"""The optical switch's program, run on the scenes of light; circuits are made and darkened as by the
+controller.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _VERDICTS = layout.verdict_names()
 
 
 class XdpOptics:
-    """An optical switch whose ports (number -> ifindex) begin lit and without circuits."""
+    """An optical switch whose ports (number -> ifindex) start lit and without circuits."""
 
     def __init__(self, programs: Programs, observed: Observed, ports: Mapping[int, int]) -> None:
         self._observed, self._ports = observed, ports

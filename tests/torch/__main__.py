@@ -1,9 +1,9 @@
-"""Compares torch's own distributed tests on `inc` and on gloo: `python -m tests.torch [TEST...]`.
+"""Compare torch's own distributed tests on `inc` and on gloo: `python -m tests.torch [TEST...]`.
 
-Brings a testbed up and runs the tests of torch.testing._internal.distributed.distributed_test on it, by
-`inc` and by gloo, each as workers of jobs; with --sources, those of PyTorch's own test modules as well
-(tests/torch/sources.py). Fails where one passes by gloo and not by inc, unless tests/torch/exceptions.py says
-why; and where an exception is no longer needed. Needs root.
+Brings a testbed up and runs the tests of torch.testing._internal.distributed.distributed_test on it, by `inc`
+and by gloo, each as workers of jobs; with --sources, also those of PyTorch's own test modules
+(tests/torch/sources.py). Fails where a test passes by gloo and not by inc, unless tests/torch/exceptions.py
+gives a reason; and where an exception is no longer needed. Needs root.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tests.torch.suites import CONFIG, run_suites
 from workloads.native import build
 
 WORKER = Path(__file__).with_name("worker.py")
-WORKERS = 4  # fewer, and torch skips some of them
+WORKERS = 4  # with fewer, torch skips some of the tests
 
 
 def names_of_tests() -> list[str]:
-    """The tests of torch's module, in the order of their names."""
+    """Return the tests of torch's module, sorted by name."""
     code = (
         "import os; os.environ.update(BACKEND='gloo', WORLD_SIZE='4');"
         "from torch.testing._internal.distributed.distributed_test import DistributedTest as D;"
@@ -43,7 +43,7 @@ def names_of_tests() -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    build.compiled()  # its time is none of the first test's
+    build.compiled()  # compile before the first test, whose time limit does not allow for it
     options = _parsed(argv)
     known = names_of_tests()
     if unknown := set(options.tests) - set(known):
@@ -107,7 +107,7 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _write(path: Path | None, outcomes: dict[str, dict[str, Outcome]]) -> None:
-    """Write the outcomes so far, whole or not at all."""
+    """Write the outcomes so far, completely or not at all."""
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""A worker that trains by accelerate, as its quick tour does, and names no backend.
+"""A worker that trains with accelerate, as in its quick tour, without naming a backend.
 
-Prints one JSON line: how many workers accelerate knows of, the steps of its optimizer, and the squares of
-this worker's parameters at the end.
+Prints one JSON line: the number of workers that accelerate reports, the steps of its optimizer, and the sum
+of the squares of this worker's parameters at the end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ROWS, BATCH, EPOCHS = 120, 5, 2
 
 
 def main() -> None:
-    from accelerate import Accelerator  # of an environment that workers have, and the driver has not
+    from accelerate import Accelerator  # installed in the workers' environment, not in the driver's
 
     torch.set_num_threads(1)
     torch.manual_seed(5)

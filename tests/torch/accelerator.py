@@ -1,5 +1,5 @@
-"""The CPU in an accelerator's place, for code that asks for GPUs and needs none: torch's own tests of DDP,
-and the public examples. What such code puts on `cuda:N` stays where it is.
+"""The CPU as a stand-in for accelerators, for code that asks for GPUs but needs none: torch's own tests of
+DDP, and the public examples. Tensors that such code puts on `cuda:N` stay on the CPU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ CPU = torch.device("cpu")
 
 
 class Placed(TorchFunctionMode):
-    """Makes on the CPU what is to be made on an accelerator, and copies there what is to be moved to one."""
+    """Makes on the CPU tensors that are asked for on an accelerator, and copies there those that are to be
+    moved to one.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         words = {name: _placed(value) for name, value in (kwargs or {}).items()}
@@ -55,7 +57,7 @@ def _names_accelerator(arguments: Any, words: Any) -> bool:
 
 
 def _without_devices(make: Callable[..., None]) -> Callable[..., None]:
-    """Let DDP take its devices from its module's parameters, as it does on a CPU."""
+    """Wrap DDP's constructor so that DDP takes its devices from its module's parameters, as on a CPU."""
 
     @functools.wraps(make)
     def made(self: Any, module: Any, _ids: Any = None, _output: Any = None, *rest: Any, **words: Any) -> None:
@@ -66,7 +68,9 @@ def _without_devices(make: Callable[..., None]) -> Callable[..., None]:
 
 
 def _to_cpu(move: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a module that is to be moved to an accelerator, be it by number alone, stay."""
+    """Wrap `Module.to` so that a module that is to be moved to an accelerator, even by number alone,
+    stays.
+    """
 
     @functools.wraps(move)
     def moved(self: Any, *arguments: Any, **words: Any) -> Any:
@@ -78,8 +82,8 @@ def _to_cpu(move: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _zeroed(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a module's memory without values have zeros, as a GPU's fresh memory has: the FSDP2 example trains
-    layers that it gives none.
+    """Wrap `Module.to_empty` so that memory is zeroed, as a GPU's fresh memory is: the FSDP2 example trains
+    layers that it does not initialise.
     """
 
     @functools.wraps(make)
@@ -93,7 +97,7 @@ def _zeroed(make: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-# Each a function of its own: torch's compiler has a rule for each.
+# each a function of its own, since torch's compiler has a rule for each
 _CUDA = {
     "device_count": lambda: COUNT,
     "current_device": lambda: 0,
@@ -113,8 +117,8 @@ _ACCELERATOR = {
 
 @contextmanager
 def in_place(by_any_name: bool = False) -> Iterator[None]:
-    """Stand in for `COUNT` GPUs; where asked, for those of torch.accelerator, too, whose other users then
-    believe that there are some.
+    """Stand in for `COUNT` GPUs during the block; with `by_any_name`, also for torch.accelerator, whose other
+    users then find GPUs too.
     """
     make = _without_devices(DistributedDataParallel.__init__)
     with ExitStack() as stack:
@@ -131,8 +135,8 @@ def in_place(by_any_name: bool = False) -> Iterator[None]:
 
 
 def stand_in(tests: Any) -> None:
-    """Let the decorators of torch.testing._internal.common_distributed that skip a test for want of GPUs skip
-    none. To be called before the module of the tests is imported.
+    """Make the decorators of torch.testing._internal.common_distributed that skip tests without GPUs skip
+    none. Call it before the module of the tests is imported.
     """
 
     def all_there(test: Any) -> Any:

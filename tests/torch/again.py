@@ -1,7 +1,7 @@
-"""Trains again and again what once hung now and then: `python -m tests.torch.again [--runs N]`.
+"""Repeat a training that once hung now and then: `python -m tests.torch.again [--runs N]`.
 
 A sharded model with tensor parallelism on four workers in two units, 40 iterations, each run a job of its own
-(tests/privileged/jobs/habits.py). Fails where one does not end as it should. Needs root.
+(tests/privileged/jobs/habits.py). Fails where a run does not end properly. Needs root.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A worker that runs a public example as it is: `example.py BACKEND FOLDER SCRIPT [ARGUMENT...]`, as a job.
+"""A worker that runs a public example unchanged: `example.py BACKEND FOLDER SCRIPT [ARGUMENT...]`, as a job.
 
-The CPU takes the place of the GPUs that it asks for, and BACKEND that of the one that it names. Prints one
-JSON line: the seconds, the steps of its optimizer and the squares of this worker's parameters at the end.
+The CPU stands in for the GPUs that it asks for, and BACKEND replaces the backend that it names. Prints one
+JSON line: the seconds, the steps of its optimizer and the sum of the squares of this worker's parameters at
+the end.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ATTENTION = "scaled_dot_product_attention"
 
 
 class Steps:
-    """The optimizers' steps of a script."""
+    """Counts the optimizers' steps of a script."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -41,15 +42,15 @@ class Steps:
         self._optimizer = optimizer
 
     def squares(self) -> float:
-        """Return the sum of the squares of this worker's part of what the last optimizer trains."""
+        """Return the sum of the squares of this worker's part of the last optimizer's parameters."""
         groups = self._optimizer.param_groups if self._optimizer else []
         parts = [getattr(each, "_local_tensor", each) for group in groups for each in group["params"]]
         return float(sum(part.detach().double().square().sum() for part in parts))
 
 
 def by_part(attend: Callable[..., Any]) -> Callable[..., Any]:
-    """Let each worker attend to the heads that it has, as DTensor's rules for a GPU's kernels do: it has none
-    for the CPU's.
+    """Wrap attention so that each worker attends to its own heads. DTensor has such rules for a GPU's
+    kernels, and none for the CPU's.
     """
 
     def attended(*arguments: Any, **words: Any) -> Any:

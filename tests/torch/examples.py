@@ -1,8 +1,8 @@
-"""Runs the distributed examples of a checkout of pytorch/examples, by `inc` and by gloo: `python -m
+"""Run the distributed examples of a checkout of pytorch/examples, by `inc` and by gloo: `python -m
 tests.torch.examples CHECKOUT [NAME...]`.
 
-They are run as they are, with the CPU in the place of the GPUs that they ask for (tests/torch/example.py).
-Fails where one ends by gloo and not by inc, or ends with other parameters. Needs root.
+They run unchanged, with the CPU in place of the GPUs that they ask for (tests/torch/example.py). Fails where
+an example works by gloo and not by inc, or ends with other parameters. Needs root.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tests.torch.example import MARK
 
 WORKER = Path(__file__).with_name("example.py")
 LIMIT_S = 500.0
-# Of the norm of all parameters: rounding to integers, after some ten steps of an optimizer that divides by
-# the gradients' size.
+# share of the norm of all parameters: allows for rounding to integers, over some ten steps of an optimizer
+# that divides by the gradients' size
 TOLERANCE = 1e-3
 TWO, FOUR = "u1:2", "u1:2,u2:2"
-# What they end with is compared, not their speed: one gathers 262 MB of its output in each step.
+# unshaped, since results are compared and not speed: one example gathers 262 MB of output in each step
 CONFIG = """\
 units: [{hosts: 2}, {hosts: 2}, {kind: cpu, hosts: 1}]
 host_rate_mbps: unshaped
@@ -36,7 +36,7 @@ optical_rate_mbps: unshaped
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A script below the checkout's folder `distributed`, its arguments and where its workers are."""
+    """A script below the checkout's folder `distributed`, its arguments and the placement of its workers."""
 
     script: str
     place: str
@@ -67,8 +67,8 @@ EXAMPLES = {
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of an example: seconds and steps of its first worker, and the norm of its parameters, of all
-    workers; or what it said instead.
+    """The end of an example: seconds and steps of its first worker, and the norm of the parameters of all
+    workers; or its error.
     """
 
     seconds: float
@@ -97,7 +97,7 @@ def run(testbed: Testbed, backend: str, example: Example, checkout: Path, folder
 
 
 def judged(inc: End, gloo: End) -> str:
-    """Return what is wrong; nothing where nothing is."""
+    """Return what is wrong, or ""."""
     if gloo.error:
         return f"fails by gloo: {gloo.error}"
     if inc.error:
@@ -125,7 +125,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def compared(checkout: Path, names: Sequence[str], config: Path) -> int:
-    """Run examples on a testbed, say of each how it ended, and return how many ended as they should not."""
+    """Run examples on a testbed, print how each ended, and return how many are wrong."""
     wrong = 0
     with running(str(config)) as testbed:
         for name in names:

@@ -1,9 +1,8 @@
-"""The tests of torch's that pass by gloo and not by `inc`, each with its reason."""
+"""Torch's tests that pass by gloo and not by `inc`, each with a reason."""
 
 from __future__ import annotations
 
-# These choose what to do by the names gloo, mpi and nccl, and have nothing for another:
-# here inc has gloo's name.
+# tests that branch on the names gloo, mpi and nccl, and do nothing for another: for them inc has gloo's name
 CALLED_GLOO = frozenset(
     {
         "test_accumulate_gradients_no_sync",
@@ -34,7 +33,7 @@ _UNEVEN = "inc gathers and exchanges parts of unequal sizes, as NCCL does, which
 _WORDS = "the error of a sum whose time is over says who is behind, and not `Timed out waiting 1ms`"
 _CLASSES = ("ProcessGroupGlooTest", "ProcessGroupGlooLazyInitTest", "ProcessGroupGlooFRTest")
 
-# Those of PyTorch's test modules (tests/torch/sources.py), by `suite/module::Class.test`.
+# tests of PyTorch's test modules (tests/torch/sources.py), by `suite/module::Class.test`
 SUITE_EXCEPTIONS: dict[str, str] = {
     f"gloo/test_c10d_gloo::{of}.{test}": why
     for of in _CLASSES

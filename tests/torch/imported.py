@@ -1,5 +1,5 @@
-"""Imports a test module of PyTorch's, and lists its tests: `imported.py SOURCES MODULE COUNTED` prints a JSON
-line for each, of the fields of tests.torch.sources.Case.
+"""Import a test module of PyTorch, and list its tests: `imported.py SOURCES MODULE COUNTED` prints a JSON
+line for each, with the fields of tests.torch.sources.Case.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from torch.nn import functional
 
 LEAST_WORKERS = 1
 FSDP_WORKERS = 4
-_stand_in = ExitStack()  # for the process's life
+_stand_in = ExitStack()  # open until the process ends
 
 
 def imported(sources: Path, module: Path, counted: bool) -> ModuleType:
-    """Import a module by its file. `counted`: as if there were GPUs, all of them the CPU."""
+    """Import a module from its file. `counted`: with the CPU standing in for GPUs."""
     if counted:
         _count_devices()
     sys.path += path_of(sources, module)
@@ -36,13 +36,13 @@ def imported(sources: Path, module: Path, counted: bool) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)
-    sys.modules[module.stem] = made  # what its tests pickle is found by that name
+    sys.modules[module.stem] = made  # its tests' pickled objects are found by that name
     spec.loader.exec_module(made)
     return made
 
 
 def _count_devices() -> None:
-    """Have torch count CPUs as it counts GPUs, and put on the CPU what is for one."""
+    """Make torch count CPUs as GPUs, and put on the CPU what is meant for a GPU."""
     from torch.testing._internal import common_cuda, common_distributed, common_fsdp, common_utils
 
     accelerator.stand_in(common_distributed)
@@ -88,7 +88,7 @@ def workers_of(made: Any, test: str, way: str) -> int:
     if way == ALONE:
         return LEAST_WORKERS
     workers = made(test).world_size
-    if workers == -2:  # torch's word for as many as there are devices
+    if workers == -2:  # torch's value for as many as there are devices
         workers = torch.get_device_module("cpu").device_count()
     return max(int(workers), LEAST_WORKERS)
 

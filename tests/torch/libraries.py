@@ -1,9 +1,9 @@
-"""Trains by a library that knows no `inc`, in the network and by gloo's ring: `python -m
+"""Train with a library that does not know `inc`, in the network and by gloo's ring: `python -m
 tests.torch.libraries`.
 
-`testbed run --init-group` on four workers in two units. Fails where the library does not train on all of
-them, where nothing was summed in the network, or where the parameters end apart. Needs root, and the
-environment of scripts/install_libraries.py.
+It uses `testbed run --init-group` on four workers in two units. Fails where the library does not train on all
+of them, where nothing was summed in the network, or where the parameters differ at the end. Needs root, and
+the environment of scripts/install_libraries.py.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tests.torch.accelerated import MARK
 WORKER = Path(__file__).with_name("accelerated.py")
 PLACE, WORKERS = "u1:2,u2:2", 4
 LIMIT_S = 120
-TOLERANCE = 1e-5  # of the sum of the parameters' squares: rounding to integers
+TOLERANCE = 1e-5  # share of the sum of the parameters' squares: allows for rounding to integers
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of a job: what each worker said, and the bytes of its sums by the way that they went."""
+    """The end of a job: each worker's output, and the bytes of its sums by the way that carried them."""
 
     said: list[dict[str, float]]
     bytes_by: dict[str, int]
@@ -49,7 +49,7 @@ def trained(testbed: Testbed, sync: str) -> End:
 
 
 def judged(inc: End, ring: End) -> list[str]:
-    """Return a line for each thing that is not as it should be."""
+    """Return a line for each thing that is wrong."""
     lines = []
     for sync, end in (("inc", inc), ("ring", ring)):
         if [each["workers"] for each in end.said] != [WORKERS] * WORKERS:

@@ -1,5 +1,6 @@
-"""Has PyTorch's tests of gloo run by another backend: where they make a process group of gloo, its backend
-is `inc`'s, by gloo's name. So nothing is left out or done otherwise for a name that torch does not know.
+"""Run PyTorch's tests of gloo with another backend: where they make a process group of gloo, its backend is
+`inc`'s, under gloo's name. So no test is skipped, and none behaves differently, for a name that torch does
+not know.
 """
 
 from __future__ import annotations
@@ -10,19 +11,20 @@ from typing import Any
 
 import torch.distributed as dist
 
-# of the groups that name none
+# the time limit of groups that set none
 LIMIT = timedelta(seconds=1800)
 
 
 class Groups:
-    """The backends that were made in gloo's place and have not been ended."""
+    """The backends that were made in place of gloo's and are still open."""
 
     def __init__(self) -> None:
-        self._create_device = staticmethod(dist.ProcessGroupGloo.create_device)  # some ask the group for it
+        # some tests call it on the group
+        self._create_device = staticmethod(dist.ProcessGroupGloo.create_device)
         self._made: list[Any] = []
 
     def make(self, store: Any, rank: int, size: int, options: Any = None, timeout: Any = None) -> Any:
-        """Make a backend of `inc`, by the arguments of ProcessGroupGloo's constructors."""
+        """Make a backend of `inc`, with the arguments of ProcessGroupGloo's constructors."""
         from workloads.backend import create
 
         if isinstance(options, timedelta):
@@ -35,25 +37,25 @@ class Groups:
         return backend
 
     def end(self) -> None:
-        """End those that are left: torch ends the ones that it has registered alone."""
+        """End the remaining backends: torch ends only those that it has registered."""
         while self._made:
             self._made.pop().shutdown()
 
 
 def take_gloos_place(groups: Groups) -> None:
-    """Have every ProcessGroupGloo of this process be made by `groups`. To be called before the tests' module
-    is imported.
+    """Make `groups` create every ProcessGroupGloo of this process. Call it before the tests' module is
+    imported.
     """
     gloo = dist.ProcessGroupGloo
 
     class Called(type):
-        """Takes for gloo's what is gloo's, and what is in its place."""
+        """Accepts gloo's own instances and their replacements as instances."""
 
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, gloo) or type(instance).__name__ == "IncBackend"
 
     class ProcessGroupGloo(metaclass=Called):
-        """Gloo's class, but for what is made."""
+        """Gloo's class, except that it makes replacements."""
 
         Options = _Options = gloo._Options
         create_device = staticmethod(gloo.create_device)
@@ -62,14 +64,14 @@ def take_gloos_place(groups: Groups) -> None:
         def __new__(cls, *arguments: Any, **words: Any) -> Any:
             return groups.make(*arguments, **words)
 
-    # DDP's logger takes a group of gloo's name for gloo's class, and reads its number of threads: it crashes
+    # without this DDP's logger crashes: it takes a group named gloo for gloo's class, and reads its threads
     dist.Logger.set_construction_data_and_log = lambda *_: None
     dist.ProcessGroupGloo = dist.distributed_c10d.ProcessGroupGloo = ProcessGroupGloo  # type: ignore[misc]
 
 
 def meet_by_hosts_links() -> None:
-    """Have the tests' own devices of gloo be the host's link in place of the loopback, which each host has
-    for itself; and have a group that names no backend be of gloo's name, as anywhere outside a job.
+    """Make the tests' own gloo devices use the host's link instead of the loopback, which each host has for
+    itself; and give groups without a backend gloo's name, as outside of jobs.
     """
     from torch.testing._internal import common_distributed
 

@@ -1,4 +1,4 @@
-"""Runs torch's tests as the workers of jobs, and reads their outcomes in what the jobs print."""
+"""Run torch's tests as the workers of jobs, and read their outcomes from the jobs' output."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.privileged.commands import Testbed, command
 from tests.torch.worker import BEGUN, MARK
 
 JOB_LIMIT_S = 1500.0
-AT_ONCE = 60  # tests of a job
+AT_ONCE = 60  # most tests of a job
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a test: passed, skipped, failed or hung, and why."""
+    """The outcome of a test (passed, skipped, failed or hung), and why."""
 
     what: str
     why: str = ""
@@ -26,8 +26,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script whose workers run tests, named by its last arguments: the first ones are `words`, then a
-    folder of the job's own.
+    """A script whose workers run tests. Its arguments are `words`, a folder of the job's own, and the tests'
+    names.
     """
 
     path: Path
@@ -39,8 +39,8 @@ class Script:
 def run_all(
     testbed: Testbed, label: str, script: Script, names: Sequence[str], folder: Path
 ) -> dict[str, Outcome]:
-    """Run tests. Return the outcome of each. A job runs them one by one, and the next job those that it did
-    not come to.
+    """Run tests in jobs, one test after the other; each job continues with the tests that the one before did
+    not reach. Return the outcome of each. RuntimeError where a job ran none.
     """
     outcomes: dict[str, Outcome] = {}
     left = list(names)
@@ -62,8 +62,8 @@ def run_all(
 
 
 def outcomes_of(output: str, asked: Sequence[str], workers: int) -> dict[str, Outcome]:
-    """Return the outcomes of the tests that a job came to: the last, which not all workers ended, hung or
-    failed. It is left out where what failed before may have spoiled it.
+    """Return the outcomes of the tests that a job reached. A last test that not all workers ended hung or
+    failed; it is left out where an earlier failure may have spoiled it.
     """
     said: dict[str, list[dict[str, str]]] = {}
     for line in re.findall(rf"\] {MARK}(.*)", output):
@@ -91,7 +91,7 @@ def outcomes_of(output: str, asked: Sequence[str], workers: int) -> dict[str, Ou
 def judged(
     inc: Mapping[str, Outcome], gloo: Mapping[str, Outcome], exceptions: Mapping[str, str]
 ) -> list[str]:
-    """A line for each test that is not as it should be."""
+    """Return a line for each test that is not as it should be."""
     lines = []
     for name, ours in inc.items():
         worse = gloo[name].what == "passed" and ours.what != "passed"
@@ -103,7 +103,7 @@ def judged(
 
 
 def counted(outcomes: Mapping[str, Outcome]) -> str:
-    """Return how many there are of each kind, in words."""
+    """Return how many outcomes there are of each kind, in words."""
     kinds = [outcome.what for outcome in outcomes.values()]
     words = ", ".join(f"{kinds.count(kind)} {kind}" for kind in ("passed", "skipped", "failed", "hung"))
     return f"{words}, of {len(outcomes)}"

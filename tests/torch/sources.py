@@ -1,7 +1,6 @@
-"""PyTorch's own test modules that are run beside the 285 tests of its wheel, and where they are found. They
-are in no wheel: `python -m tests.torch --sources FOLDER` takes the folder `test` of a checkout of PyTorch.
-
-Imports nothing of torch.
+"""PyTorch's own test modules that are run besides the 285 tests of its wheel, and where they are found. They
+are in no wheel: `python -m tests.torch --sources FOLDER` reads them from the folder `test` of a checkout of
+PyTorch. Imports nothing of torch.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ WHERE = (
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Modules below test/distributed: files, and folders with those below them. `counted`: their CPUs are
-    counted as GPUs are, without which torch skips them for want of devices.
+    """Modules below test/distributed: files, and folders with all modules in them. `counted`: their CPUs
+    count as GPUs; otherwise torch skips the tests for lack of devices.
     """
 
     parts: tuple[str, ...]
@@ -36,7 +35,7 @@ SUITES: dict[str, Suite] = {
     "elastic": Suite(("elastic/agent",)),
 }
 
-# Where the workers of a test are: those of two units sum across them.
+# placement by number of workers; with two units, sums are made across them
 PLACES = {
     1: "u1:1",
     2: "u1:1,u2:1",
@@ -51,7 +50,7 @@ PLACES = {
 
 
 def modules(sources: Path, suite: Suite) -> list[Path]:
-    """Return the modules of a suite, in the order of their names; none where the folder has none of them."""
+    """Return the modules of a suite, sorted by name; empty where the folder has none of them."""
     paths: list[Path] = []
     for part in suite.parts:
         path = sources / "distributed" / part
@@ -65,13 +64,13 @@ def is_module(name: str) -> bool:
 
 
 def path_of(sources: Path, module: Path) -> list[str]:
-    """Return the folders that a module's imports of its neighbours are found in."""
+    """Return the folders in which a module finds the neighbours that it imports."""
     return [str(module.parent), str(sources / "distributed"), str(sources)]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A test of a module: `Class.test`, how torch runs it, and by how many workers."""
+    """A test of a module: `Class.test`, how torch runs it, and with how many workers."""
 
     name: str
     way: str
@@ -86,14 +85,14 @@ LEFT_OUT = {
 
 
 def left_out(case: Case) -> str:
-    """Return why a test is not run; nothing where it is."""
+    """Return why a test is not run, or ""."""
     if case.way in LEFT_OUT:
         return LEFT_OUT[case.way]
     return "" if case.workers in PLACES else f"no testbed here has {case.workers} workers for it"
 
 
 def by_workers(cases: Sequence[Case]) -> dict[int, list[Case]]:
-    """Return the tests that are run, by how many workers: those of one number share jobs."""
+    """Group the tests that are run by their number of workers; those of one group share jobs."""
     groups: dict[int, list[Case]] = {}
     for case in cases:
         if not left_out(case):

@@ -1,9 +1,9 @@
 """A worker that runs tests of one of PyTorch's test modules: `suite_worker.py BACKEND SOURCES MODULE COUNTED
 FOLDER CLASS.TEST...`, as a job.
 
-Torch starts processes of its own for each of these tests; here the job's workers are those processes, as in
-worker.py, and do what torch's would: the test's own process group, by a file, and its own way to run. An
-exit code means what it means to torch.
+Torch starts processes of its own for each of these tests. Here the job's workers are those processes, as in
+worker.py, and do the same: each test has a process group of its own, by a file, and runs in its own way. Exit
+codes have torch's meaning.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.torch.imported import imported, way_of
 from tests.torch.named import Groups, meet_by_hosts_links, take_gloos_place
 from tests.torch.sources import ALONE, CONTINUOUS
 
-ERROR = 10  # MultiProcessTestCase's, of a process whose test failed: it has sent why
+ERROR = 10  # MultiProcessTestCase's exit code of a process whose test failed; it has sent the reason
 
 
 def main() -> None:
@@ -52,13 +52,13 @@ def main() -> None:
         faulthandler.cancel_dump_traceback_later()
         worker.say(name, outcome, why)
         if outcome == "failed" and not (worker.have_all_failed(place) and is_left):
-            os._exit(1)  # whatever still runs
+            os._exit(1)  # even if threads still run
     os._exit(0)
 
 
 def _start_no_processes() -> None:
-    """Have torch's classes of tests start none: this worker is one of them. Where it crashes, Python says in
-    what: torch's own handler has no names.
+    """Stop torch's test classes from starting processes, since this worker is one of them. After a crash, let
+    Python print the stack: torch's own handler prints no names.
     """
     from torch.testing._internal.common_distributed import MultiProcessTestCase
 
@@ -68,9 +68,10 @@ def _start_no_processes() -> None:
 
 
 def run(tests: Any, name: str, place: Path) -> tuple[str, str]:
-    """Run a test. Return its outcome, passed, skipped or failed, and why."""
+    """Run a test. Return its outcome (passed, skipped or failed), and why."""
     (place / "files").mkdir(parents=True, exist_ok=True)
-    tempfile.tempdir = str(place / "files")  # a file of a fixed name there is no other test's or user's
+    # so that files with fixed names do not clash with another test's or user's
+    tempfile.tempdir = str(place / "files")
     of, test = name.rsplit(".", 1)
     made = getattr(tests, of)
     if getattr(made, "__unittest_skip__", False):
@@ -93,8 +94,8 @@ def run(tests: Any, name: str, place: Path) -> tuple[str, str]:
 
 
 def process(made: Any, test: str, store: str, pipe: Any) -> None:
-    """Be one of the processes that torch starts for a test. What the test's class prepares in the process
-    that starts them comes first: it may skip the test.
+    """Act as one of the processes that torch starts for a test. First do what the test's class does in the
+    starting process: it may skip the test.
     """
     case = made(test)
     case.setUp()
@@ -106,7 +107,9 @@ def process(made: Any, test: str, store: str, pipe: Any) -> None:
 
 
 def continuous(made: Any, test: str, store: str, _: Any) -> None:
-    """Be one of the processes that torch starts for a class of tests, with a group of its own for each."""
+    """Act as one of the processes that torch starts for a class of tests, with a group of its own for
+    each test.
+    """
     made.rank, made.world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     made._init_pg(made.rank, made.world_size, store)
     made._run_test_given_id(test)

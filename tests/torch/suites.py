@@ -1,5 +1,5 @@
-"""Runs PyTorch's own test modules, of a folder that the caller has, by `inc` and by gloo:
-tests/torch/sources.py says which, and where from.
+"""Run PyTorch's own test modules, from a folder of the caller's, by `inc` and by gloo; tests/torch/sources.py
+lists them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ CONFIG = "name: torch\nunits:\n  - {kind: gpu, hosts: 5}\n  - {kind: gpu, hosts:
 def run_suites(
     testbed: Testbed, backends: Sequence[str], sources: Path, names: Sequence[str], folder: Path
 ) -> Iterator[dict[str, dict[str, Outcome]]]:
-    """Run suites by each backend, of SUITE/MODULE one module. Yield each module's outcomes, by backend and by
-    `suite/module::Class.test`: a suite takes an hour, and what has ended is known if it is stopped.
+    """Run suites (or SUITE/MODULE: one module) by each backend. Yield each module's outcomes, by backend and
+    by `suite/module::Class.test`; since a suite takes an hour, finished modules are then known if it is
+    stopped.
     """
     for wanted in names:
         name, _, chosen = wanted.partition("/")
@@ -47,7 +48,7 @@ def run_suites(
 
 
 def cases_of(sources: Path, module: Path, suite: Suite) -> tuple[list[Case], str]:
-    """Return a module's tests; or none, and why it cannot be imported."""
+    """Return a module's tests; or none, and the reason why it cannot be imported."""
     words = ("-m", "tests.torch.imported", str(sources), str(module), str(suite.counted))
     ended = subprocess.run(
         [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False, timeout=CALL_S
@@ -58,7 +59,7 @@ def cases_of(sources: Path, module: Path, suite: Suite) -> tuple[list[Case], str
 
 
 def described(cases: Sequence[Case]) -> str:
-    """Return how many tests there are, and how many are left out for what."""
+    """Return how many tests there are, and how many are left out for which reason."""
     reasons = Counter(left_out(case) for case in cases)
     words = [f"{reasons.pop('')} tests"] if "" in reasons else []
     return "; ".join([*words, *(f"{number} left out: {why}" for why, number in sorted(reasons.items()))])

@@ -1,11 +1,10 @@
 """A worker that runs tests of torch's own distributed module: `worker.py BACKEND FOLDER TEST...`, as a job.
 
-torch starts processes of its own for each of these tests; here the job's workers are those processes. Each
-test has a process group of its own and prints one JSON line a worker. After a test that fails on some of them
-the job ends, since what the others still wait for would spoil the next one; so does it after one that hangs.
-
-Which tests are skipped is decided as for gloo whatever the backend, so that none is left out for a name that
-torch does not know; those that ask for GPUs get the CPU in their place.
+Torch starts processes of its own for each of these tests. Here the job's workers are those processes. Each
+test has a process group of its own, and each worker prints one JSON line for it. After a test that fails on
+only some workers the job ends, since what the others still wait for would spoil the next test; likewise after
+one that hangs. Whether a test is skipped is always decided as for gloo, so that none is left out for a name
+that torch does not know; tests that ask for GPUs get the CPU instead.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ import torch.distributed as dist
 from tests.torch import accelerator
 from tests.torch.exceptions import CALLED_GLOO
 
-# Of a test, where a quiet machine takes seconds: torch.compile has four workers compile C++ at once, which on
-# two busy cores took longer than a minute.
+# time limit of a test, which takes seconds on a quiet machine: with torch.compile four workers compile C++ at
+# once, which took longer than a minute on two busy cores
 LIMIT_S = 120.0
-OTHERS_S = 3.0  # after a failure on this worker
+OTHERS_S = 3.0  # how long to wait for the others' failures after a failure on this worker
 MARK, BEGUN = "torch-test: ", "begun"
 
 
@@ -43,7 +42,7 @@ def main() -> None:
     tests._rank_temp_file = kept_while_used(tests._rank_temp_file)
 
     class Case(tests.TestDistBackend, tests.DistributedTest._DistTestBase):  # type: ignore[misc]
-        """The tests, as torch's own test/distributed/test_distributed_spawn.py gathers them."""
+        """The tests, collected as in torch's own test/distributed/test_distributed_spawn.py."""
 
     for name in names:
         tests.BACKEND = "gloo" if name in CALLED_GLOO else backend
@@ -53,7 +52,7 @@ def main() -> None:
         faulthandler.cancel_dump_traceback_later()
         say(name, outcome, why)
         if outcome == "failed" and not (have_all_failed(Path(folder) / name) and is_left()):
-            os._exit(1)  # whatever still runs
+            os._exit(1)  # even if threads still run
     os._exit(0)
 
 
@@ -62,26 +61,27 @@ def say(test: str, outcome: str, why: str = "") -> None:
 
 
 def torchs_tests() -> Any:
-    """Return the module, its decorators made for gloo."""
+    """Return the module, with its decorators evaluated for gloo."""
     os.environ["BACKEND"] = "gloo"
     from torch.testing._internal import common_distributed
 
     accelerator.stand_in(common_distributed)
     from torch.testing._internal.distributed import distributed_test as tests
 
-    os.environ["BACKEND"] = "mpi"  # the decorators about the number of workers let it pass with any
+    os.environ["BACKEND"] = "mpi"  # the decorators about the number of workers accept any number for mpi
     return tests
 
 
 def run(case: Any, tests: Any, name: str, backend: str, folder: Path) -> tuple[str, str]:
-    """Run a test. Return its outcome, passed, skipped or failed, and why."""
+    """Run a test. Return its outcome (passed, skipped or failed), and why."""
     from torch.testing._internal import common_utils
 
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     os.environ["TEMP_DIR"] = str(folder)
     for part in ("barrier", "test_dir", "init_dir", "files"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    tempfile.tempdir = str(folder / "files")  # a file of a fixed name there is no other test's or user's
+    # so that files with fixed names do not clash with another test's or user's
+    tempfile.tempdir = str(folder / "files")
     test = case(name)
     test.rank, test.file_name = rank, str(folder / "store")
     tests.Barrier.barrier_id = 0
@@ -115,8 +115,8 @@ def run(case: Any, tests: Any, name: str, backend: str, folder: Path) -> tuple[s
 def kept_while_used(
     rank_temp_file: Callable[[], AbstractContextManager[str]],
 ) -> Callable[[], AbstractContextManager[str]]:
-    """Keep the first worker's file that torch's tests share until all workers have left it: torch removes it
-    when the first one has, and by whatever backend another may then not have read it.
+    """Keep the first worker's file that torch's tests share until all workers are done with it. Torch removes
+    it when the first is done, and with any backend another may not have read it by then.
     """
 
     @contextmanager
@@ -129,7 +129,9 @@ def kept_while_used(
 
 
 def have_all_failed(folder: Path) -> bool:
-    """Return whether this worker's test failed by itself on each of the others, too: nobody waits for it."""
+    """Return whether this worker's test also failed on each of the other workers, so that none of them still
+    waits.
+    """
     ends = folder / "ends"
     ends.mkdir(parents=True, exist_ok=True)
     (ends / os.environ["RANK"]).touch()
@@ -142,7 +144,7 @@ def have_all_failed(folder: Path) -> bool:
 
 
 def is_left() -> bool:
-    """Leave the group of a test that failed. Return whether that can be done."""
+    """Leave the group of a test that failed. Return whether that was possible."""
     try:
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -152,7 +154,7 @@ def is_left() -> bool:
 
 
 def skip_of(tests: Any, code: object) -> str:
-    """Return the meaning that torch gives to an exit code."""
+    """Return torch's meaning of an exit code."""
     skips = sys.modules["torch.testing._internal.common_distributed"].TEST_SKIPS
     return next((skip.message for skip in skips.values() if skip.exit_code == code), f"exit code {code}")
 

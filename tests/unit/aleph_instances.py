@@ -1,4 +1,6 @@
-"""Instances of ALEPH's clustering for tests: rates as in its simulations, and graphs of who can head whom."""
+"""Instances of ALEPH's clustering for tests: rates as in its simulations, and graphs of which worker can head
+which.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,16 @@ PAPER = Instance((30.0, 20.0, 20.0, *[10.0] * 5), capacities((30.0, 20.0, 20.0, 
 
 
 def rates(size: int, deviation: float, draws: random.Random) -> tuple[float, ...]:
-    """Return rates in Gb/s as section 6.4 has them: a normal ratio of mean 0.5, cut to 0.1 to 0.9, of 10."""
+    """Return rates in Gb/s as in section 6.4: 10 times a normally distributed ratio of mean 0.5, clipped to
+    0.1 to 0.9.
+    """
     return tuple(10 * min(0.9, max(0.1, draws.gauss(0.5, deviation))) for _ in range(size))
 
 
 def paired(
     size: int, deviation: float, edges: int, most: int | None = None, server: float = 100.0
 ) -> Instance:
-    """Return a large instance in which so many drawn pairs can head each other; `most` as in `instance`."""
+    """Return a large instance in which `edges` drawn pairs can head each other; `most` as in `instance`."""
     draws = random.Random(f"{size} {deviation} {edges}")
     near: list[set[int]] = [set() for _ in range(size)]
     for _ in range(edges):
@@ -41,9 +45,9 @@ def instance(
     most: int | None = None,
     server: float = 10.0,
 ) -> Instance:
-    """Return a random instance. `joined`: two workers can head each other with that probability, `racks`:
-    where they are in one of so many racks, else always; `most`: capacities are drawn up to that, and are
-    else what rates give.
+    """Return a random instance. `joined`: the probability that two workers can head each other; `racks`: two
+    workers can head each other if they are in the same of so many racks; with neither, all can. `most`:
+    capacities are drawn up to this number; otherwise they follow from the rates.
     """
     draws = random.Random(f"{size} {deviation} {seed}")
     drawn = rates(size, deviation, draws)

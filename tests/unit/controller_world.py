@@ -1,5 +1,5 @@
-"""Switches and a fast path that execute what `controller.decide` asks for, on a clock that only they move;
-what must hold after every step is asserted here. No threads.
+"""Switches and a fast path that carry out what `controller.decide` asks for, on a simulated clock. The
+invariants are asserted after every step. No threads.
 """
 
 from __future__ import annotations
@@ -60,12 +60,13 @@ MIXED = ("xdp", "bmv2", "xdp", "xdp", "bmv2")
 
 
 class Died(Exception):
-    """The controller's process ended; switches and fast path have what they have."""
+    """The controller's process ended; switches and fast path keep their state."""
 
 
 class World:
-    """A controller's state, and everything that it is about. `mishaps` is how likely a step goes wrong,
-    `deafness` how likely a switch begins to answer for changes that it makes in part or not at all.
+    """A controller's state, and its environment. `mishaps`: the probability that a step goes wrong;
+    `deafness`: the probability that a switch starts to acknowledge changes that it makes only in part or not
+    at all.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class World:
         self.has_plane, self.chance, self.mishaps, self.deafness = has_plane, chance, 0.0, 0.0
         self.now_ns = self.due_ns = 1_000
         self.turned_ns = 0
-        self.dark_ns: dict[int, int] = {}  # of the ports of new circuits
+        self.dark_ns: dict[int, int] = {}  # port of a new circuit -> its dark time
         self.longest_ns = 0
         self.new: tuple[Ends, ...] = ()
         self.tors = {addresses.tor_dpid(unit.index): unit for unit in self.topology.units}
@@ -94,15 +95,15 @@ class World:
         self.dpids += [addresses.CORE_DPID] * ("core" in more)
         self.held: dict[Dpid, dict[object, Flow]] = {dpid: {} for dpid in self.dpids}
         self.linked: set[Dpid] = set()  # the switches with a connection
-        self.deaf = Counter[Dpid]()  # how many more changes a switch does not make
+        self.deaf = Counter[Dpid]()  # how many more changes a switch will not make
         self.peers: dict[int, int] = {}
         self.routes: dict[Unit, Routes] = {}
         self.dark_until = dict.fromkeys(self.numbers(self.topology.optical_ports), 0)
-        self.written: list[ChangeRecord] = []  # the history's file
+        self.written: list[ChangeRecord] = []  # the contents of the history's file
         self.restart()
 
     def restart(self) -> None:
-        """Starts a controller's process that knows of the one before it what is in the file."""
+        """Start a controller's process, which knows of the one before only the contents of the file."""
         self.linked = set()
         self.state = begin(self.topology, self.has_plane, self.written)
         self.model = model_of(self.topology)
@@ -117,8 +118,8 @@ class World:
         return todo
 
     def run(self, event: Event) -> End:
-        """Carries out all that an event leads to. Tasks that are out at the same time are interleaved in any
-        order. `Died` if the controller is ended half-way.
+        """Carry out everything that an event leads to. Tasks that are open at the same time are interleaved
+        in any order. Raises `Died` if the controller is ended half-way.
         """
         self.failed = False
         self.told, self.unheard = set[Dpid](), Counter[Dpid]()
@@ -141,7 +142,7 @@ class World:
         return end
 
     def step(self, task: Task) -> Task | Event:
-        """Carries out a task's first step: what is left of the task, or its answer."""
+        """Carry out a task's first step. Return the rest of the task, or its answer."""
         self.now_ns += self.chance.choice((0, 1_000, 400_000, 5_000_000))
         first, *rest = task.steps
         mishaps = ["gone", "left", "died"] + ["before", "after"] * (
@@ -162,9 +163,9 @@ class World:
         except TestbedError as error:
             self.failed = True
             return Failed(task.about, error)
-        if mishap == "left" and self.linked:  # and its connection ends before its answer is heard
+        if mishap == "left" and self.linked:  # the connection ends before the controller has the answer
             self.part(task.about if task.about in self.linked else self.chance.choice(sorted(self.linked)))
-        if mishap == "after":  # done, but nobody hears so
+        if mishap == "after":  # done, but the answer is lost
             self.failed = True
             return Failed(task.about, TestbedError("no answer"))
         if rest:
@@ -227,7 +228,7 @@ class World:
         return None
 
     def check_turn(self, turn: CircuitTurn) -> None:
-        """The model is asked about the change that is the next in the history."""
+        """Assert that the model is asked about the next change of the history."""
         errand, circuits = self.state.errand, self.state.current
         assert errand
         assert errand.target is not None
@@ -238,7 +239,7 @@ class World:
         self.new = turn.added
 
     def note(self, times: DarkTimes) -> DarkTimes:
-        """Note how long each new circuit must be dark."""
+        """Record how long each new circuit must be dark."""
         self.longest_ns = times.longest.total_ns
         self.dark_ns = {
             port: times.circuits.get(ends, times.longest).total_ns
@@ -259,13 +260,13 @@ class World:
         return self.held[dpid]
 
     def some(self, flows: frozenset[Flow]) -> frozenset[Flow]:
-        """Return what a deaf switch makes of a change: nothing, or a part."""
+        """Return the part of a change that a deaf switch makes: none or some of its flows."""
         likelihood = self.chance.choice((0.0, 0.0, 0.5))
         return frozenset(flow for flow in sorted(flows) if self.chance.random() < likelihood)
 
     def hear(self, dpid: Dpid, flows: frozenset[Flow]) -> None:
-        """Count how often in a row a switch was told its flows and reads back others. A change that follows
-        a repair is counted anew.
+        """Count how often in a row a switch was sent its flows and reads back others. A change after a repair
+        is counted from 0.
         """
         is_unheard = dpid in self.told and flows != self.state.wanted(dpid)
         self.unheard[dpid] = self.unheard[dpid] + 1 if is_unheard else 0
@@ -275,7 +276,7 @@ class World:
     # ---- what must hold ----
 
     def staying(self) -> frozenset[Circuit]:
-        """The circuits that are there and are to be there when what is going on has ended."""
+        """Return the circuits that exist and are to exist when the current change has ended."""
         circuits = self.state.circuits
         if circuits is None:
             return frozenset()
@@ -283,7 +284,7 @@ class World:
         return circuits & change.target - change.added if change else circuits
 
     def check(self, step: Step) -> None:
-        """Nothing of a circuit that stays, and is there, is written to."""
+        """Assert that nothing of an existing circuit that stays is written to."""
         stay = self.staying()
         ports, pairs = set(self.numbers(ports_of(stay))), {tuple(self.numbers(c.ports)) for c in stay}
         peers = {a: b for pair in pairs for a, b in (pair, pair[::-1])}
@@ -313,7 +314,7 @@ class World:
                 assert not [a for a, b in joined if self.peers.get(a) == b], "what is there is made again"
 
     def check_dark(self, flows: Iterable[Flow]) -> None:
-        """Assert that a change writes flows only at ports that are dark, and for as long as was drawn."""
+        """Assert that a change writes flows only at ports that are dark, for the drawn time."""
         assert self.state.errand
         change = self.state.errand.change
         if change is None or not change.began_ns:
@@ -324,7 +325,9 @@ class World:
             assert self.now_ns >= self.due_ns, "light before its time"
 
     def check_end(self, before: State, end: End) -> None:
-        """The history has every change of circuits, and what counts as verified holds what it should."""
+        """Assert that the history has every change of circuits, and that switches that count as verified have
+        their flows.
+        """
         state = self.state
         assert state.errand is None
         decided = state.last_decided
@@ -355,7 +358,9 @@ class World:
             self.check_settled(dpid)
 
     def check_settled(self, dpid: Dpid) -> None:
-        """A switch has what the circuits say: computed anew, from the circuits alone."""
+        """Assert that a switch has the flows that the circuits require, computed anew from the circuits
+        alone.
+        """
         circuits = self.state.current
         if dpid == OXC_DPID:
             assert frozenset(self.held[dpid].values()) == oxc_flows(circuits)

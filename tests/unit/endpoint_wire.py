@@ -1,8 +1,8 @@
 """Compiled endpoints on loopback around the reference model: each worker's pushes go to a model switch, its
 results to a model host.
 
-What a worker sends is watched: every push is as docs/protocol.md says, in its slot and within the window, or
-`wrong` says why not. No root.
+The workers' packets are checked: every push must follow docs/protocol.md, in its slot and within the window;
+`wrong` lists violations. No root.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def worker_ip(worker: int) -> str:
 
 @dataclass(slots=True)
 class End:
-    """One worker: its endpoint, the memory that it shares with its host, and what it was seen to send."""
+    """One worker: its endpoint, the memory that it shares with its host, and the packets that it sent."""
 
     number: int
     handle: int
@@ -64,15 +64,16 @@ class End:
     progress: np.ndarray
     keep: tuple[Any, ...]
     pushes: dict[int, int] = field(default_factory=dict)  # fragment -> how often
-    lanes: dict[int, np.ndarray] = field(default_factory=dict)  # fragment -> what it was pushed with
-    questions: list[tuple[int, int]] = field(default_factory=list)  # the first fragment and how many
+    lanes: dict[int, np.ndarray] = field(default_factory=dict)  # fragment -> the lanes pushed
+    questions: list[tuple[int, int]] = field(default_factory=list)  # (first fragment, count)
     had: set[int] = field(default_factory=set)  # data fragments whose results it has
-    done: list[int] = field(default_factory=list)  # by tree: the first that it lacks
+    done: list[int] = field(default_factory=list)  # by tree: the first fragment without a result
     voted: set[int] = field(default_factory=set)  # votes that it pushed and has no results of
     pushed: int = 0  # fragments of the first tree
-    crowd: int = 0  # the most of fragments and votes together that were under way by the first tree
-    vectors: list[np.ndarray] = field(default_factory=list)  # those that it was given
-    contributors: list[np.ndarray] = field(default_factory=list)  # by vector, of its fragments
+    crowd: int = 0  # most fragments and votes together under way in the first tree
+    vectors: list[np.ndarray] = field(default_factory=list)  # the submitted vectors
+    # by vector, the contributors of its fragments
+    contributors: list[np.ndarray] = field(default_factory=list)
 
 
 Change = Callable[[Frame], Frame]
@@ -80,34 +81,37 @@ Change = Callable[[Frame], Frame]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The ranks by which the network knows its workers, and the number of its first tree: the model knows it
-    as a job of its own.
+    """The ranks of a group's workers in the network, and the number of its first tree; the model treats it as
+    a job of its own.
     """
 
     ranks: tuple[int, ...]
     first: int
 
     def within(self, header: Header) -> Header:
-        """Return a header as the model knows it. ValueError where it names no worker or tree of the group."""
+        """Return a header with the model's numbers. ValueError where it names no worker or tree of the
+        group.
+        """
         if header.tree < self.first:
             raise ValueError(f"tree {header.tree} of a group whose first is {self.first}")
         return replace(header, worker=self.ranks.index(header.worker), tree=header.tree - self.first)
 
 
 def in_tree(tree: int, fragment: int) -> int:
-    """The number here of a tree's fragment."""
+    """Return the number used here for a tree's fragment."""
     return tree * _TREE + fragment
 
 
 class Rack:
-    """Endpoints of one job, the model switch between them, and a network that loses a share of all
-    packets, and has results changed on their way to workers.
+    """Endpoints of one job, the model switch between them, and a network that loses a share of all packets
+    and may change results on their way to workers.
     """
 
-    base = BASE  # of the first tree's segment
-    entry_fields: Mapping[str, Any] = {}  # of the trees' entries, and of the endpoints' settings
+    base = BASE  # the base of the first tree's segment
+    entry_fields: Mapping[str, Any] = {}  # more fields of the trees' entries, and of the endpoints' settings
     settings_fields: Mapping[str, Any] = {}
-    expected = frozenset(("aggregated", "completed", "duplicate", "resent", "asked"))  # verdicts on pushes
+    # accepted verdicts on pushes
+    expected = frozenset(("aggregated", "completed", "duplicate", "resent", "asked"))
 
     def __init__(
         self,
@@ -173,7 +177,7 @@ class Rack:
         udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         udp.bind(("127.0.0.1", 0))
         event, progress = os.eventfd(0, os.EFD_NONBLOCK), np.zeros(1, np.uint64)
-        rate = np.zeros(1)  # of the link, unknown
+        rate = np.zeros(1)  # the link's rate: 0, unknown
         cells, tops = self.ballot.cells(), self.ballot.tops()
         address = int.from_bytes(socket.inet_aton("127.0.0.1"), "little")
         ways = (_Way * self.trees)(
@@ -227,7 +231,7 @@ class Rack:
             Puller(JOB, GENERATION, bases, SIZE, self.width, worker_ip(worker), "02:00:00:00:00:01")
         )
         memory = (mmap.mmap(fds[0], 0), mmap.mmap(fds[1], page))
-        for fd in fds:  # it is mapped, here and there
+        for fd in fds:  # both sides have mapped it
             os.close(fd)
         keep = (udp, event, settings, ways, rate, cells, tops)
         return End(worker, handle, *memory, udp.getsockname(), side, progress, keep, done=[0] * self.trees)
@@ -251,10 +255,11 @@ class Rack:
         settled: int = 0,
         kept: slice | None = None,
     ) -> list[list[tuple[int, int]]]:
-        """Sums vectors (by worker, then in order) in place; by worker and vector the event and what it told.
+        """Sum vectors (by worker, then in order) in place. Return, by worker and vector, the event and its
+        detail.
 
-        Ends after `quiet` silences. With `own`, by worker, they are gathered; of sums each keeps `kept`. So
-        many more are `settled` that were submitted before.
+        Ends after `quiet` timer events. With `own` (a slice by worker) vectors are gathered; of sums each
+        worker keeps the slice `kept`. `settled`: how many vectors submitted before are awaited too.
         """
         events: list[list[tuple[int, int]]] = [[] for _ in self.ends]
 
@@ -290,8 +295,8 @@ class Rack:
         kept: slice | None = None,
         lost: np.ndarray | None = None,
     ) -> None:
-        """Give a worker a vector to be summed in place, of which it keeps `kept`, or to be gathered, of which
-        it has `own`: of bytes. `lost` gets what rounding leaves out.
+        """Submit a vector to a worker's endpoint: to be summed in place, keeping the bytes `kept`, or to be
+        gathered, with the bytes `own` its own. `lost` receives the rounding errors.
         """
         kind = Vector.GATHERED if own else Vector.LANES if raw else Vector.FLOATS
         own = own or kept or slice(0, vector.nbytes)
@@ -304,7 +309,7 @@ class Rack:
         )
 
     def step(self, end: End) -> tuple[int, int]:
-        """Have a worker work until a vector is settled or a timer expires; the event and what it told."""
+        """Let a worker run until a vector is settled or a timer expires. Return the event and its detail."""
         number, detail, silent = ctypes.c_uint64(), ctypes.c_uint32(), ctypes.c_int64()
         event = self._library.endpoint_run(
             end.handle, ctypes.byref(number), ctypes.byref(detail), ctypes.byref(silent)
@@ -312,7 +317,7 @@ class Rack:
         return event, detail.value
 
     def addresses(self, end: End) -> tuple[int, int, int, int]:
-        """Return what Endpoint.addresses does of a worker's."""
+        """Return a worker's `Endpoint.addresses`."""
         submit, run = (
             ctypes.cast(each, ctypes.c_void_p).value or 0
             for each in (self._library.endpoint_submit, self._library.endpoint_run)
@@ -320,7 +325,7 @@ class Rack:
         return end.handle, submit, run, self.width
 
     def wait_for_pushes(self, end: End) -> None:
-        """Wait until the switch has looked at all that the worker sent."""
+        """Wait until the switch has handled everything that the worker sent."""
         counters, deadline = self.counters(end), time.monotonic() + LATE_S
         sent = counters.pushed + counters.retransmitted
         while sum(end.pushes.values()) < sent:
@@ -328,7 +333,7 @@ class Rack:
             time.sleep(0.001)
 
     def asked_by(self, end: End) -> list[tuple[int, int]]:
-        """Return a worker's questions, when the switch has looked at all of them."""
+        """Return a worker's questions, once the switch has handled all of them."""
         counters, deadline = self.counters(end), time.monotonic() + LATE_S
         while len(end.questions) < counters.asked:
             assert time.monotonic() < deadline, f"worker {end.number} asked {counters.asked} times"
@@ -341,13 +346,13 @@ class Rack:
         return counters
 
     def notify(self, worker: int) -> None:
-        """A notice for this worker."""
+        """Store a notice for this worker."""
         end = self.ends[worker]
         struct.pack_into("=I", end.wake, _NOTICES, struct.unpack_from("=I", end.wake, _NOTICES)[0] + 1)
 
     def vote_for(self, worker: int, vector: np.ndarray, number: int = 0, raw: bool = False) -> None:
-        """The votes of a worker that never comes, on a vector of floats: the first ones, or later ones, as
-        many as there are slots for. Of raw lanes there is one, on their length.
+        """Send the votes of an absent worker on a vector of floats: from vote `number` on, as many as there
+        are slots for. Raw lanes have one vote, on their length.
         """
         votes = quantiser.pages(vector, self.ballot)[: 1 if raw else mapping.VOTE_SLOTS]
         if raw:
@@ -361,7 +366,7 @@ class Rack:
             self.came(header, str(self._model.receive(data, worker + 1)[0]))
 
     def result_for(self, worker: int, tree: int, fragment: int) -> None:
-        """A result of zeros, as of a sum that was ticked, for a worker that may not have pushed its part."""
+        """Deliver a result of zeros, as of a ticked sum, to a worker that may not have pushed its part."""
         slot = BASE + tree * SIZE + self._offset(fragment)
         header = Header(
             spec.Op.RESULT, JOB, 0, 1, GENERATION, slot, fragment, self.width,
@@ -371,7 +376,7 @@ class Rack:
         self._arrive(worker, Frame(header, lanes, TOR_IP, worker_ip(worker)).pack())
 
     def leave(self, worker: int) -> None:
-        """Have new blocks wait for this worker no longer."""
+        """Stop new blocks from waiting for this worker."""
         self._model.leave(JOB, 0, 1 << worker)
 
     # ------------------------------------------------------------------ switch and hosts
@@ -386,11 +391,11 @@ class Rack:
                 if payload:
                     self._take(payload)
                 self.passes()
-            except Exception as error:  # a test that fails, not a thread that is missed
+            except Exception as error:  # fail the test instead of losing the thread
                 self.wrong.append(f"{type(error).__name__}: {error}")
 
     def passes(self) -> None:
-        """Do what is due as time passes."""
+        """Do nothing; a subclass may act on the time that has passed."""
 
     def _take(self, payload: bytes) -> None:
         header = self._group.within(Header.unpack(payload))
@@ -410,10 +415,10 @@ class Rack:
         self.emit(emissions)
 
     def came(self, header: Header, verdict: str) -> None:
-        """Hear what became of a push."""
+        """Handle the verdict on a push; does nothing here."""
 
     def emit(self, emissions: Iterable[Emission]) -> None:
-        """Have what leaves the switch arrive, but for what is lost."""
+        """Deliver the frames that leave the switch, except those that are lost."""
         for emission in emissions:
             for port in emission.ports or ():
                 if self._random.random() >= self._loss:
@@ -426,7 +431,7 @@ class Rack:
         forge: Callable[[Header], Header] = lambda header: header,
         more: int = 0,
     ) -> None:
-        """Answer a question by the state of each fragment, so many bytes too long."""
+        """Answer a question with the state of each fragment, with `more` bytes too many."""
         header = Header.unpack(payload)
         lanes = np.frombuffer(payload, ">u4", offset=spec.HEADER_BYTES).copy()
         for place in range(header.count):
@@ -436,7 +441,7 @@ class Rack:
         self._switch.sendto(answered.pack() + lanes.tobytes() + bytes(more), end.address)
 
     def _offset(self, fragment: int) -> int:
-        """The slot of a tree's segment that a fragment or a vote goes to."""
+        """Return the slot of a tree's segment for a fragment or a vote."""
         if fragment >= mapping.FIRST_VOTE:
             return DATA_SLOTS + (fragment - mapping.FIRST_VOTE) % mapping.VOTE_SLOTS
         return int(self._places[fragment % DATA_SLOTS])
@@ -469,7 +474,7 @@ class Rack:
         )
         bare = lanes.size == 0 and not is_vote and self._takes_empties
         op = spec.Op.EMPTY if bare else spec.Op.PUSH
-        is_out = bool(header.flags & spec.Flag.DEGRADED)  # what the scale has no room for
+        is_out = bool(header.flags & spec.Flag.DEGRADED)  # values that the scale cannot represent
         slot = self.base + tree * SIZE + self._offset(fragment)
         due = (op, JOB, 0 if is_out else 1, GENERATION, slot, 0, self.width)
         for is_wrong, what in (
@@ -507,7 +512,7 @@ class Rack:
         place = end.side.puller.place(header.tree, header.slot)
         end.side.wake_at = struct.unpack_from("=I", end.wake, _WAKE_AT)[0]
         end.voted.discard(header.fragment)
-        if header.fragment < mapping.FIRST_VOTE:  # before the worker can read it and push the next
+        if header.fragment < mapping.FIRST_VOTE:  # update before the worker can read it and push the next
             end.had.add(in_tree(header.tree, header.fragment))
             while in_tree(header.tree, end.done[header.tree]) in end.had:
                 end.done[header.tree] += 1
@@ -542,8 +547,9 @@ def rack(
     asks: bool = False,
     kind: type[Rack] = Rack,
 ) -> Iterator[Rack]:
-    """Endpoints of `workers` workers, but for those that never come; trees by their shares. With a share of
-    the queues they are as on links that mark; with `asks` they ask what is lost. `kind` is another network.
+    """Open endpoints of `workers` workers, except the absent ones, with trees by their shares. With
+    `queue_packets` their links mark congestion; with `asks` they ask for lost packets. `kind` is the class of
+    the network.
     """
     made = kind(workers, loss, seed, absent, shares, lanes, change, takes_empties, group, queue_packets, asks)
     try:

@@ -1,4 +1,6 @@
-"""Two iterations of a model that the process may not hold: `python -m tests.unit.luwu_bounded FOLDER`."""
+"""Two iterations of a model that is too large for the process's memory: `python -m tests.unit.luwu_bounded
+FOLDER`.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ LIMIT_BYTES = 64 << 20
 
 
 class Workers:
-    """They hold nothing: their gradients are ones."""
+    """Workers without state: their gradients are ones."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -60,11 +62,11 @@ def limit_data() -> None:
 
 
 def train(folder: Path, limit: Callable[[], object]) -> Model:
-    """Return the model, two iterations of which went within a limit that was set when torch was there."""
+    """Train two iterations within a limit that is set once torch is loaded, and return the model."""
     threading.stack_size(512 << 10)
     for name in ("small", "large"):
         (folder / name).mkdir()
-    with World([folder / "small"]) as world:  # what torch needs for its first step
+    with World([folder / "small"]) as world:  # loads what torch needs for its first step
         world.node.iterate()
     layers = [Layer(f"{n}", (Tensor(f"{n}.weight", (WIDTH, WIDTH)),)) for n in range(LAYERS)]
     model = Model(layers)
@@ -88,8 +90,8 @@ def ones(width: int) -> Callable[[str], torch.Tensor]:
 
 
 def train_by_script(folder: Path, limit: Callable[[], object]) -> Model:
-    """Return the model, two iterations of which a training script went through, within a limit that was set
-    when torch had trained a small one.
+    """Train two iterations by a training script, within a limit that is set once torch has trained a small
+    model, and return the model.
     """
     torch.set_num_threads(1)
     for name, width, count in (("small", 8, 2), ("large", WIDTH, LAYERS)):

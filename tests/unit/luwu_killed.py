@@ -1,9 +1,9 @@
 """Training that is killed again and again: `python -m tests.unit.luwu_killed FOLDER KILLS CLIP`.
 
-Each life is a process of its own, forked from this one, which has imported torch and has no threads
-(OMP_NUM_THREADS=1: torch's own threads do not live through a fork). It is killed by signal 9 at an operation
-on its files, or at a time, both random; in some lives the disk loses, with that, what was not flushed. After
-one death a bit of a file is flipped. Prints JSON: the losses that lives wrote down, and how many there were.
+Each life is a process forked from this one, which has imported torch and has no threads (OMP_NUM_THREADS=1:
+torch's own threads do not survive a fork). It is killed by SIGKILL at a random operation on its files, or at
+a random time. In some lives the disk then also loses everything that was not flushed. After one death a bit
+of a file is flipped. Prints JSON: the losses that lives recorded, and the number of lives.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST_LIVES = 400
 
 
 class Losses(Network):
-    """Writes down a loss of each iteration: of the parameters that the forward pass got."""
+    """Records a loss for each iteration, computed from the parameters of the forward pass."""
 
     def __init__(self, model: Model, file: Path, iteration: Callable[[], int]) -> None:
         super().__init__(model)
@@ -53,7 +53,7 @@ class Losses(Network):
 
 
 class Death:
-    """Comes at an operation; where `forgets`, what was written and not flushed is lost with it."""
+    """Kills the process at its n-th file operation; with `forgets`, unflushed writes are lost with it."""
 
     def __init__(self, operation: int, forgets: bool) -> None:
         self._left = operation
@@ -83,7 +83,7 @@ class Death:
     def _holding(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(fd: int, data: Any, *offset: int) -> int:
             if os.readlink(f"/proc/self/fd/{fd}").endswith("gradients"):
-                return int(function(fd, data, *offset))  # is read again before any flush
+                return int(function(fd, data, *offset))  # it is read again before any flush
             content = bytes(data[0] if isinstance(data, list) else data)
             copy = mmap.mmap(-1, max(4096, len(content)))
             copy[: len(content)] = content
@@ -113,7 +113,9 @@ def live(folders: list[Path], clip: float | None, log: Path) -> None:
 
 
 def rot(folders: list[Path], chance: random.Random) -> str | None:
-    """Flip a bit of a file once all disks have two whole iterations. Return which file, None before that."""
+    """Flip a bit of a file once all disks have two complete iterations. Return the file, or None before
+    that.
+    """
     if not all((folder / f"commit.{copy}").exists() for folder in folders for copy in (0, 1)):
         return None
     file = chance.choice(
@@ -129,7 +131,7 @@ def main(folder: Path, kills: int, clip: float | None) -> None:
         path.mkdir()
     log = folder / "losses"
     reference = Reference(small(), adamw, None, clip)
-    reference.iterate()  # torch imports more at its first step
+    reference.iterate()  # the first step makes torch import more
     for _ in range(ITERATIONS - 1):
         reference.iterate()
     chance = random.Random()
@@ -163,7 +165,7 @@ def main(folder: Path, kills: int, clip: float | None) -> None:
             sys.exit(1)
         elif not mortal:
             break
-        else:  # it came to its end alive: from the beginning
+        else:  # it finished alive: start from the beginning
             for path in (file for each in folders for file in each.iterdir()):
                 path.unlink()
     with World(folders, resume=True, clip=clip) as world:

@@ -50,7 +50,9 @@ def first(name: str, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def gradient(iteration: int, name: str, parameter: torch.Tensor) -> torch.Tensor:
-    """Return what workers make of a parameter: each element of it matters, so that a stale one is seen."""
+    """Return the workers' gradient of a parameter. It depends on each element, so that a stale element
+    is noticed.
+    """
     return first(f"{iteration} {name}", tuple(parameter.shape)) + parameter.float() * 0.125
 
 
@@ -63,7 +65,9 @@ def adam(groups: list[dict[str, object]]) -> torch.optim.Optimizer:
 
 
 def grouped(model: Model, parameters: dict[str, torch.nn.Parameter]) -> list[dict[str, object]]:
-    """Vectors without weight decay, as training scripts have it; the embedding with a rate of its own."""
+    """Return parameter groups: vectors without weight decay, as in training scripts; the embedding with a
+    rate of its own.
+    """
     plain: list[torch.nn.Parameter] = []
     vectors: list[torch.nn.Parameter] = []
     embedding: list[torch.nn.Parameter] = []
@@ -79,7 +83,9 @@ def grouped(model: Model, parameters: dict[str, torch.nn.Parameter]) -> list[dic
 
 
 class Network:
-    """Workers within the process: they answer, late and in any order, with gradients of what was pushed."""
+    """Workers within the process: they answer, late and in any order, with gradients of the pushed
+    parameters.
+    """
 
     def __init__(self, model: Model, delay_s: float = 0.0) -> None:
         self._model = model
@@ -95,7 +101,7 @@ class Network:
         seen = [each.clone() for each in views(self._model.layers[layer], parameters, dtype(self._model))]
         if phase == FORWARD:
             self._parameters[layer] = seen
-        else:  # both passes get the parameters of before the update
+        else:  # both passes get the parameters from before the update
             before = self._parameters[layer]
             assert all(torch.equal(a, b) for a, b in zip(before, seen, strict=True))
         return self._pool.submit(self._send, layer, parameters, seen)
@@ -108,7 +114,7 @@ class Network:
         self._pool.shutdown()
 
     def _send(self, number: int, parameters: memoryview, seen: list[torch.Tensor]) -> None:
-        """The buffer is the network's until this ends."""
+        """Check that the buffer did not change: it belongs to the network until this ends."""
         self._rest()
         now = views(self._model.layers[number], parameters, dtype(self._model))
         if not all(torch.equal(a, b) for a, b in zip(now, seen, strict=True)):
@@ -151,7 +157,7 @@ class Reference:
             self._scheduler.step()
 
     def states(self) -> dict[str, list[torch.Tensor]]:
-        """Parameters, master weights and moments by name."""
+        """Return parameters, master weights and moments by name."""
         return {
             name: [
                 master.detach().to(self._dtype),
@@ -164,7 +170,7 @@ class Reference:
 
 
 class World:
-    """A node over folders, made or resumed. A context manager."""
+    """An optimizer node over folders, new or resumed. A context manager."""
 
     def __init__(
         self,
@@ -209,7 +215,7 @@ class World:
 
 
 def states(store: Store) -> dict[str, list[torch.Tensor]]:
-    """Return what a store holds, as `Reference.states` has it."""
+    """Return the contents of a store, in the form of `Reference.states`."""
     import mmap
 
     from workloads.luwu.disk import Purpose
@@ -232,7 +238,7 @@ def states(store: Store) -> dict[str, list[torch.Tensor]]:
 
 
 def flip(file: Path, byte: int, bit: int) -> None:
-    """Change a bit of a file."""
+    """Flip a bit of a file."""
     with file.open("r+b") as opened:
         opened.seek(byte)
         (before,) = opened.read(1)
@@ -241,7 +247,7 @@ def flip(file: Path, byte: int, bit: int) -> None:
 
 
 def same(held: dict[str, list[torch.Tensor]], other: dict[str, list[torch.Tensor]]) -> bool:
-    """Return whether they are equal to the last bit."""
+    """Return whether two sets of states are equal to the last bit."""
     return held.keys() == other.keys() and all(
         a.dtype == b.dtype
         and torch.equal(

@@ -1,4 +1,4 @@
-"""Settings of a worker, made up, with the fields that a test needs as it needs them."""
+"""Made-up settings of a worker, in which a test can replace fields."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def endpoint(**changes: Any) -> EndpointSettings:
 
 
 def worker(board: BoardSettings, folder: Path, **changes: Any) -> WorkerSettings:
-    """Return the settings of a worker that leaves its statistics in a folder."""
+    """Return the settings of a worker that writes its statistics to a folder."""
     made = WorkerSettings(
         testbed="t",
         job_id=7,

@@ -1,4 +1,4 @@
-"""BPF maps in memory, for tests of what a plane writes to them."""
+"""BPF maps in memory, for tests of what a control plane writes to them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ZEROS = {"circuits": layout.CIRCUIT, "glimpses": layout.GLIMPSE, "timetables": 
 
 
 class ModelMaps:
-    """The pinned maps. With `room` a hash map takes so many entries, and `killed_after` writes whoever writes
+    """The pinned maps. `room` limits the entries of a hash map; after `killed_after` writes the writer
     is killed.
     """
 
@@ -41,7 +41,7 @@ class ModelMaps:
         monkeypatch.setattr(socket, "if_nametoindex", lambda device: int(re.sub(r"\D", "", device)))
 
     def plane(self, ports: int) -> plane.PinnedPlane:
-        """Return a plane of ports 1 to `ports`, as another process opens it."""
+        """Return a plane of ports 1 to `ports`, as another process would open it."""
         return plane.PinnedPlane(FDS, -1, {port: f"port{port}" for port in range(1, ports + 1)})
 
     def of(self, name: str) -> dict[bytes, bytes]:
@@ -88,4 +88,4 @@ class ModelMaps:
 
 
 class Killed(BaseException):
-    """The process ends here: nothing that it would do further is done."""
+    """The process ends here: it does nothing more."""

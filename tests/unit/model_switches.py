@@ -14,7 +14,7 @@ from testbed.topology import addresses
 
 
 class ModelSwitch:
-    """Holds flows as a switch does, and writes down every change."""
+    """Has flows as a switch does, and logs every change."""
 
     is_gone = False
 
@@ -31,13 +31,13 @@ class ModelSwitch:
 
 
 def with_change(held: Routes, gone: Routes, new: Routes) -> Routes:
-    """Return routes as a change leaves them. What it takes away must be there, unless it is done already."""
+    """Return routes after a change. Routes that it removes must exist, unless the change was made already."""
     assert all(held.get(key) in (route, new.get(key)) for key, route in gone.items()), "nobody knew"
     return {key: route for key, route in held.items() if key not in gone} | dict(new)
 
 
 class ModelPlane:
-    """The fast path on a clock of its own: ports light as soon as they are asked about."""
+    """A fast path in memory whose ports are lit as soon as they are asked about."""
 
     def __init__(self) -> None:
         self.peers: dict[int, int] = {}

@@ -1,5 +1,5 @@
 """A switch in this process that follows testbed/systems/luwu/owned.py, over loopback, between the compiled
-ends of an owned tree: it loses, repeats and reorders as it is told.
+ends of an owned tree. It loses, repeats and reorders packets as set.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ TREE = Tree(Role.WORKER, JOB, GENERATION, 0, 1, LANES, SLOTS, "127.0.0.1", 1, de
 
 @dataclass(frozen=True)
 class Chaos:
-    """The harm to each packet on each way: how often it is lost or comes twice, and how late it may be."""
+    """What happens to each packet in each direction: the probabilities of loss and of duplication, and the
+    largest delay.
+    """
 
     lost: float = 0.0
     twice: float = 0.0
@@ -46,7 +48,7 @@ def udp() -> socket.socket:
 
 
 class Switch:
-    """Two levels of places where there are `pods`, a list of each pod's workers; else one. `serve` in a
+    """One place, or with `pods` (a list of each pod's workers) two levels of places. `_serve` runs in a
     thread.
     """
 
@@ -63,7 +65,7 @@ class Switch:
         self.random = random.Random(11)
         self.dark = False
         self.sent = 0  # the next fragment of parameters
-        self.most_acked: int | None = None  # what workers acknowledge beyond it is lost
+        self.most_acked: int | None = None  # acknowledgements beyond it are lost
         self.counts: dict[int, int] = {}
         self.lost = 0
         self._late: list[tuple[float, int, bytes, tuple[str, int]]] = []
@@ -174,7 +176,7 @@ def ends(
     host: bool = True,
     tree: Tree = TREE,
 ) -> Iterator[tuple[Switch, Nic, list[Nic]]]:
-    """A switch, the owner's end and the workers'."""
+    """Start a switch, the owner's end and the workers' ends for the block."""
     with contextlib.ExitStack() as stack:
         switch = Switch(workers, pods, chaos)
         stack.callback(switch.close)

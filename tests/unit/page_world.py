@@ -1,4 +1,4 @@
-"""Answers of a made-up testbed, as its daemon and its controller give them, for the page."""
+"""Answers of a made-up testbed, as its daemon and controller give them, for the page."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def job(number: int = 7) -> dict[str, Any]:
 
 
 def fault(**counters: int) -> dict[str, Any]:
-    """Return a fault of a link of the first host's, and what it did."""
+    """Return a fault on a link of the first host, with its counters."""
     return {
         "link": "u1h1",
         "direction": "up",
@@ -122,7 +122,7 @@ def queue(*jobs: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def status(**changes: Any) -> dict[str, Any]:
-    """Return what `testbed status --json` says of two racks and a pod, with a job over a circuit."""
+    """Return `testbed status --json` of two racks and a pod, with a job over a circuit."""
     units = [
         {
             "name": name,
@@ -186,12 +186,12 @@ def status(**changes: Any) -> dict[str, Any]:
 
 
 def read(answer: dict[str, Any]) -> Status:
-    """Return the status that a reader makes of an answer."""
+    """Decode an answer as a reader of the status does."""
     return decode(Status, answer, "status")
 
 
 def ended(number: int, job_id: int, failure: str | None = None) -> dict[str, Any]:
-    """An entry of the journal on a job that is over."""
+    """Return a journal entry of a job that has ended."""
     return {
         "number": number,
         "time": NOW - 100,
@@ -217,7 +217,7 @@ def ended(number: int, job_id: int, failure: str | None = None) -> dict[str, Any
 
 
 def change(number: int, at: float, removed: Any = (), added: Any = (), ms: float | None = 500.0) -> Any:
-    """An event of the controller's history."""
+    """Return a reconfiguration event of the controller's history."""
     return results.event(
         number,
         at,
@@ -229,7 +229,7 @@ def change(number: int, at: float, removed: Any = (), added: Any = (), ms: float
 
 
 class World:
-    """A testbed that answers with what a test puts here, and counts what it is asked."""
+    """A testbed whose answers a test sets, and which records what it is asked."""
 
     def __init__(self, folder: Path) -> None:
         self.now = NOW
@@ -260,14 +260,14 @@ class World:
         return [event for event in self.changes if event["id"] > arguments["after"]]
 
     def later(self, seconds: float, **changes: Any) -> None:
-        """Let time go on, with another status then."""
+        """Advance the time, and change the status."""
         self.now += seconds
         assert isinstance(self.status, dict)
         self.status = {**self.status, "uptime_s": self.status["uptime_s"] + seconds, **changes}
 
 
 class LivingRuntime(Runtime):
-    """The folder of a testbed that is said to live."""
+    """The runtime folder of a testbed that claims to be running."""
 
     def require_alive(self) -> None:
         pass

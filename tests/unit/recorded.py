@@ -1,4 +1,4 @@
-"""Records made for tests: a job's result as `testbed run --json` has it, and records of such results."""
+"""Make records for tests: a job's result as `testbed run --json` prints it, and records of such results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SET_UP = SetUp(
 
 
 def result(round_ms: float = 10.0, **changes: Any) -> dict[str, Any]:
-    """Return a job's result."""
+    """Return a job's result, as `--json` prints it."""
     workers = [
         results.worker(0, "u1h1", {"retransmits": 3, "allreduce": None}),
         results.worker(1, "u2h1", {"retransmits": 2, "allreduce": {"count": 4, "busy_s": 0.1}}),
@@ -53,7 +53,7 @@ def bound_of(outcome: Outcome) -> BoundResult:
 
 
 def outcome(data: Mapping[str, Any], command: str = "run") -> Outcome:
-    """Return a result as a command has it, of what it prints."""
+    """Decode a printed result into its command's type; return it as it is if the command has none."""
     read: Outcome = decode(KINDS[command], data, "result") if command in KINDS else data
     return read
 
@@ -65,7 +65,7 @@ def record(
     inputs: Sequence[tuple[str, Path]] = (),
     **set_up: Any,
 ) -> Record:
-    """Return a record of these results, with changes to SET_UP, as its command would have left it."""
+    """Store a record of these results as the command would, with SET_UP (and changes to it) as its set-up."""
     caller = Caller.of_this_process()
     with recording(Asked(command, ["x.py"], {}, inputs), store, caller) as recorder:
         for each in results:

@@ -1,4 +1,4 @@
-"""Recordings of made-up counters at made-up times, and their evidence."""
+"""Recordings of chosen counters at chosen times, and the evidence of jobs in them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from testbed.telemetry.evidence import Evidence, evidence
 from testbed.telemetry.samples import LinkReading, Recording, Sample
 
 RATE_MBPS = 200.0
-STEP_BYTES = round(RATE_MBPS * 1e6 / 8 * 0.1)  # a full link's in a tenth of a second
+STEP_BYTES = round(RATE_MBPS * 1e6 / 8 * 0.1)  # carried by a full link in 0.1 s
 BURST_BYTES = 50_000
 
 
@@ -22,8 +22,8 @@ def made(
     drops: int = 0,
     rate_mbps: float | None = RATE_MBPS,
 ) -> Recording:
-    """Samples at 10 Hz of two cores, core 1 as busy as `busy` and core 0 idle, and a link carrying `link` of
-    its rate towards b.
+    """Return samples at 10 Hz of two cores and one link. Core 1 is `busy` (share by sample) and core 0 idle;
+    the link carries `link` of its rate towards b.
     """
     recording = Recording(0.1, ("u1h1", "u1h2"), (rate_mbps, rate_mbps), 1e9)
     cores, carried, lost = np.zeros((2, 4)), 0, 0
@@ -45,5 +45,5 @@ def made(
 
 
 def evidence_of(recording: Recording) -> Evidence:
-    """Return the evidence of a job that holds all hosts of a recording."""
+    """Return the evidence of a job that has all hosts of a recording."""
     return evidence(recording, {"u1h1": BURST_BYTES}, {"u1h1": 0}, recording.names)

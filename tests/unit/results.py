@@ -1,4 +1,4 @@
-"""Results made for tests, whole, as the daemon answers and `--json` has them."""
+"""Whole results for tests, as the daemon answers with them and `--json` prints them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def of_core(core: int, busy: float | None) -> dict[str, Any]:
 
 
 def of_link(name: str, median: float, **changes: Any) -> dict[str, Any]:
-    """Return a link as the telemetry of a result has it."""
+    """Return a link's part of a result's telemetry."""
     return {
         "name": name,
         "rate_mbps": 200.0,
@@ -74,7 +74,7 @@ def of_link(name: str, median: float, **changes: Any) -> dict[str, Any]:
 
 
 def link(name: str, up: int = 0, down: int = 0, drops: int = 0, **changes: Any) -> dict[str, Any]:
-    """Return what a link carried over a job's time."""
+    """Return what a link carried during a job."""
     return {
         "name": name,
         "rate_mbps": 200.0,
@@ -100,7 +100,7 @@ def worker(rank: int, host: str, stats: Any = None, **changes: Any) -> dict[str,
 
 
 def event(number: int, at: float = 100.0, **changes: Any) -> dict[str, Any]:
-    """Return a reconfiguration as the controller's history has it."""
+    """Return a reconfiguration event of the controller's history."""
     return {
         "id": number,
         "time": at,
@@ -194,7 +194,7 @@ def queued(number: int = 4, name: str = "a", **changes: Any) -> dict[str, Any]:
 
 
 def submission(*jobs: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """Return the result of these queued jobs."""
+    """Return the result of a submission of these jobs."""
     return {
         "policy": "inc-fcfs",
         "slot_s": 1.0,
@@ -223,7 +223,7 @@ def submission(*jobs: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def step(command: str = "fault clear", did_s: float = 3.0, **changes: Any) -> dict[str, Any]:
-    """Return a step of a script that was done."""
+    """Return a step of a script, done."""
     return {
         "at_s": did_s,
         "began_s": did_s,

@@ -1,5 +1,5 @@
-"""A session's surroundings for tests: jobs that are threads, a controller and links that are lists, and a
-policy to spoil.
+"""The surroundings of a session under test: jobs that are threads, a controller and links that are lists, and
+a policy whose decisions a test can change.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from tests.unit import results
 from tests.unit.made_settings import endpoint
 
 SLOT_S = 0.1
-WAIT_S = 60.0  # for what comes about within a few slots, or not at all
+WAIT_S = 60.0  # limit for a condition that is met within a few slots or never
 TOPOLOGY = catalogue.ready("default")
 UNJUDGED = JobVerdict(None, "verdict: none", (), ())
 
 
 class Machine:
-    """Links, controller and executor in one: everything that a session acts on, and a record of it."""
+    """Links, controller and executor in one object: it records all that a session does to them."""
 
     def __init__(self) -> None:
         self.rates: dict[str, float] = {}
@@ -68,15 +68,15 @@ class Machine:
         self.attempts: list[Attempt] = []
         self.at_gates = threading.Event()
         self.requested: list[list[list[str]]] = []
-        self.calls: list[str] = []  # of places
+        self.calls: list[str] = []  # to places, as "admit JOB" and "release JOB"
         self.rerouted: set[int] = set()
         self.files = UserFiles(spawn)
         self.refuses: str | None = None
-        self.other_program: str | None = None  # in the place of the testbed's
+        self.other_program: str | None = None  # error raised as if another program had replaced the testbed's
         self.attached_again: list[str] = []
         self.lacks: list[str] = []
         self.grant = Grant(64)
-        self.looked: list[int] = []  # at a job's places
+        self.looked: list[int] = []  # jobs whose places were looked at
         self.is_full = False
         self.admitted: set[int] = set()
         self.is_full_once = False
@@ -86,7 +86,7 @@ class Machine:
         self.counters = KernelCounters()
 
     def fail_at_gates(self) -> None:
-        """The next worker that waits ends."""
+        """Let the next attempt fail while its workers wait at their gates."""
         self.at_gates.set()
 
     def set_rates(self, rates_mbps: Mapping[str, float]) -> None:
@@ -117,7 +117,7 @@ class Machine:
     popen_aside = popen_in
 
     def set_users(self, users: Any) -> None:
-        """Do nothing: no test here goes by users."""
+        """Do nothing: no test here depends on users."""
 
     def ask(self, operation: str, **arguments: Any) -> Any:
         if operation == "circuits":
@@ -137,7 +137,7 @@ class Machine:
     # ---- places
 
     def counts(self, job: int) -> None:
-        """No program here counts anything."""
+        """Return nothing: no program here counts."""
 
     def admit(
         self, job: int, generation: int, forest: Any, ways: Any, packets: Packets, programs: Any
@@ -184,8 +184,8 @@ class Machine:
         yield Path("/nowhere")
 
     def attempt(self, attempt: Attempt) -> tuple[list[Any], Ending]:
-        """Workers that come to their gates, unless they need none, are told, sum all, and leave when they
-        may.
+        """Act as an attempt's workers: come to the gates, if there are any, receive their settings, and end
+        when the test lets them, a job is to fail or the session orders it.
         """
         gates, job, ranks = attempt.gates, attempt.job, range(len(attempt.layout.workers))
         ends = [socket.socket(fileno=os.dup(gates.fd(rank))) for rank in ranks] if gates else []
@@ -228,7 +228,7 @@ class Machine:
 
 
 def jobs_on(machine: Machine, folder: Path) -> Jobs:
-    """Jobs whose links, controller, places and processes are the machine's."""
+    """Return jobs whose links, controller, places and processes are the machine."""
     anything: Any = machine
     means = means_of(
         Runtime("t", folder),
@@ -255,7 +255,7 @@ OBSERVED = Observed(
 
 
 class LookingGrant(Grant):
-    """One whose places are looked at all the time."""
+    """A grant whose places are looked at every millisecond."""
 
     looks = True
 
@@ -269,7 +269,7 @@ class NoObservation(contextlib.nullcontext[Any]):
 
 
 class Asked:
-    """A policy by name, asked in the test's process; `spoil` may raise, wait or change its decision."""
+    """A named policy, asked in the test's own process; `spoil` may raise, wait, or change its decision."""
 
     def __init__(self, name: str = "inc-fcfs") -> None:
         self._policy = make(name, 1)
@@ -282,7 +282,7 @@ class Asked:
 
 
 class World:
-    """A session that runs on its thread."""
+    """A session that runs in its own thread."""
 
     def __init__(self, tmp_path: Path, *jobs: dict[str, Any]) -> None:
         self.machine, self.policy = Machine(), Asked()
@@ -320,7 +320,7 @@ class World:
         self.session.run(self.policy)
 
     def start(self, first: int | None = None) -> World:
-        """Start the session with its first jobs, if so many are named; `join` brings the others."""
+        """Start the session with the first `first` jobs (None: all); `join` adds the rest."""
         self.session.add(self.all[:first])
         self._thread.start()
         return self

@@ -1,8 +1,8 @@
-"""The fuzz at a switch that sums three jobs by block records: at the top of two, of which one may have few
-active blocks, and in the middle of a third.
+"""Fuzz a switch that sums three jobs by block records: it is the top of two trees, one of which may have few
+active blocks, and in the middle of the third.
 
-Packets are drawn around the floor where each job is, so that records are made, kept and taken by later blocks
-all the time; ticks, results from above and restarts come in between.
+Fragments are drawn around each job's floor, so that records are made, kept and taken over by later blocks all
+the time; ticks, results from the place above and restarts are mixed in.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from tests.vectors.run import Model
 
 TREES = {JOB: (1, (0, 1)), OTHER: (3, (0, 1)), ACROSS: (6, (1, 3))}  # first port, workers
 FEW = 3
-REACH = KEPT + VOTES  # blocks before and after a floor that are drawn
+REACH = KEPT + VOTES  # how far from a floor blocks are drawn, before and after it
 
 
 def entries(state: State) -> dict[int, Entry]:
-    """Return what the switch sums, of the generations of now, by job."""
+    """Return the switch's entries by job, in the jobs' present generations."""
     made = {
         JOB: job(2),
         OTHER: job(2, terms=terms(cap=FEW), group_ip="239.192.0.8"),
@@ -59,7 +59,7 @@ def entries(state: State) -> dict[int, Entry]:
 
 
 def palette(model: Model, state: State, random: np.random.Generator) -> list[Sent]:
-    """Return what is sent at this stage."""
+    """Draw the packets of the next batch, each with the port where it belongs."""
     sent: list[Sent] = []
     for number, (first, workers) in TREES.items():
         job = model.blocks.record(number)
@@ -91,14 +91,14 @@ def palette(model: Model, state: State, random: np.random.Generator) -> list[Sen
 
 
 class ShotBlocks(Shot, Protocol):
-    """A subject whose job records can be compared."""
+    """A subject of the fuzz whose job records can be compared with the model's."""
 
     def job_difference(self, number: int, mine: JobRecord) -> str: ...
     def leave(self, number: int, tree: int, sources: int) -> None: ...
 
 
 def switch(subject: ShotBlocks, seed: int, packets: int) -> Findings:
-    """Shoot at a switch whose jobs are summed by blocks; the subject is new."""
+    """Fuzz a new switch whose jobs are summed by blocks."""
     random, findings = np.random.default_rng((seed, 4)), Findings("blocks")
     state, model = State(0), Model(TOR_IP, SLOTS)
     both: tuple[Model, ShotBlocks] = (model, subject)
@@ -129,7 +129,7 @@ def switch(subject: ShotBlocks, seed: int, packets: int) -> Findings:
             if wrong := subject.job_difference(number, model.blocks.record(number)):
                 findings.miss(f"packet {findings.packets}: job {number}: {wrong}")
                 return findings
-        if random.random() < 0.05:  # a worker leaves, until a vote of it is not late
+        if random.random() < 0.05:  # a worker is out until a vote of it is not late
             number = int(random.choice(list(TREES)))
             worker = int(random.choice(TREES[number][1]))
             for each in both:

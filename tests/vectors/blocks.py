@@ -1,5 +1,5 @@
-"""Jobs that a switch sums by block records: when a record is made, who is in it, until when its result is
-kept, and what a tick may do (docs/trio.md).
+"""Vectors of jobs that a switch sums by block records: when a record is made, which sources it waits for, how
+long its result is kept, and what a tick may do (docs/trio.md).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def terms(**changes: Any) -> BlockTerms:
 
 
 def job(count: int, **changes: Any) -> Entry:
-    """Return an entry of a switch that makes the results of workers 0, 1, ... by blocks."""
+    """Return the entry of a switch at the top of a tree of workers 0, 1, ..., summed by blocks."""
     fields: dict[str, Any] = {
         "tree": 0,
         "generation": GENERATION,
@@ -87,12 +87,12 @@ def job(count: int, **changes: Any) -> Entry:
 
 
 def across(**changes: Any) -> Entry:
-    """Return one of workers 1 and 3 below a place of another unit."""
+    """Return the entry of a switch with workers 1 and 3, below a place of another unit, summed by blocks."""
     return job(0, **{"workers": 0b01010, "number": 1, "up_ip": PS_IP, **changes})
 
 
 class Scene:
-    """A vector in whose packets a block has the slot that workers keep its result in."""
+    """A vector each of whose packets names the slot in which workers keep the result of its block."""
 
     def __init__(self, v: Vector, count: int = 3, **changes: Any) -> None:
         self._v = v
@@ -106,14 +106,14 @@ class Scene:
         self._v.tick(block, verdict, *leaves, **{**at(block), **changes})
 
     def whole(self, block: int, workers: tuple[int, ...] = (0, 1, 2)) -> None:
-        """Have a block summed of all, the last of whom completes it."""
+        """Push a block from all workers; the last push completes it."""
         for worker in workers[:-1]:
             self.push(worker, block, "aggregated")
         summed = sum_of(block, *workers)
         self.push(workers[-1], block, "completed", result(block, summed, len(workers), **at(block)))
 
     def again(self, block: int, workers: tuple[int, ...], **changes: Any) -> Leaves:
-        """Return the result of a block as it goes to who asks."""
+        """Return the expected repetition of a block's result, to the worker that pushed again."""
         return result(block, sum_of(block, *workers), len(workers), To.BACK, **{**at(block), **changes})
 
 
@@ -154,11 +154,11 @@ def a_result_is_kept_until_nobody_can_need_it(v: Vector) -> None:
     for block in range(WINDOW):
         s.whole(block)
     s.push(1, 0, "resent", s.again(0, (0, 1, 2)))
-    s.whole(WINDOW)  # who pushed that had the result of block 0
+    s.whole(WINDOW)  # a worker that pushes this has the result of block 0
     s.push(1, 0, "stale")
     s.push(1, 1, "resent", s.again(1, (0, 1, 2)))
     last = KEPT + WINDOW
-    s.push(0, last + 1, "bad_slot")  # no window goes so far
+    s.push(0, last + 1, "bad_slot")  # beyond every window
     s.push(0, last, "aggregated")
     s.push(1, last, "aggregated")
     s.push(2, last, "completed", result(last, sum_of(last, 0, 1, 2), 3, **at(last)))
@@ -168,7 +168,7 @@ def a_result_is_kept_until_nobody_can_need_it(v: Vector) -> None:
 @entry
 def an_older_block_that_is_completed_takes_nobodys_results_back(v: Vector) -> None:
     s = Scene(v)
-    s.whole(2 * WINDOW)  # who pushed that had all before WINDOW + 1
+    s.whole(2 * WINDOW)  # a worker that pushes this has the results of all blocks before WINDOW + 1
     s.whole(WINDOW + 1)
     s.push(0, WINDOW, "stale")
     s.push(0, WINDOW + 2, "aggregated")
@@ -181,7 +181,7 @@ def a_job_has_no_more_active_blocks_than_its_cap(v: Vector) -> None:
         s.push(0, block, "aggregated")
     s.push(0, CAP + 1, "capped", notice(0, CAP + 1, "10.0.1.1", **at(CAP + 1)))
     s.push(1, CAP + 1, "capped", notice(1, CAP + 1, "10.0.1.2", **at(CAP + 1)))
-    s.push(0, 0, "aggregated")  # all wait for that: it is within the cap from the floor
+    s.push(0, 0, "aggregated")  # at the floor, which all wait for: within the cap
     s.push(1, 0, "aggregated")
     s.push(2, 0, "completed", result(0, sum_of(0, 0, 1, 2), 3, **at(0)))
     s.push(0, CAP + 1, "capped", notice(0, CAP + 1, "10.0.1.1", **at(CAP + 1)))
@@ -204,7 +204,7 @@ def a_worker_that_leaves_its_values_out_of_a_block_is_no_contributor(v: Vector) 
     s.push(2, 3, "aggregated", **out)
     s.tick(3, "ticked", result(3, worker_lanes(0, 3), 1, flags=LACKING, **at(3)), contributors=2)
     s.push(1, 3, "late", s.again(3, (0,), flags=LACKING))
-    for worker in (0, 1):  # one more of the floor: all have block 2
+    for worker in (0, 1):  # the floor may rise by one: all have block 2
         s.push(worker, 4, "aggregated", **out)
     s.push(2, 4, "completed", result(4, worker_lanes(2, 4), 1, flags=LACKING, **at(4)))
 
@@ -228,7 +228,7 @@ def a_place_passes_on_that_its_workers_left_a_block_out(v: Vector) -> None:
 
 @entry
 def a_tick_completes_a_block_that_has_nobodys_values(v: Vector) -> None:
-    """Whoever is missing may never come."""
+    """The missing worker may never push."""
     s = Scene(v)
     out = leaving_out()
     s.push(1, 2, "aggregated", **out)
@@ -263,7 +263,7 @@ def a_tick_completes_a_block_that_its_sources_are_still_those_of(v: Vector) -> N
     s.push(0, 2, "aggregated", count=7)
     s.tick(2, "tick_late", contributors=2)
     s.push(2, 2, "aggregated", count=9)
-    s.tick(2, "tick_late", contributors=1)  # one came since
+    s.tick(2, "tick_late", contributors=1)  # another worker has pushed since
     s.tick(3, "tick_late")
     lacking: dict[str, Any] = {"flags": LACKING, "age": 37, "count": 9}
     s.tick(2, "ticked", result(2, sum_of(2, 0, 2), 2, **lacking, **at(2)), age=37, contributors=2)
@@ -272,12 +272,14 @@ def a_tick_completes_a_block_that_its_sources_are_still_those_of(v: Vector) -> N
     s.push(1, 2, "late", s.again(2, (0, 2), **lacking))
     s.push(1, 2, "late", s.again(2, (0, 2), **lacking), data=lanes(99))
     s.push(1, 3, "aggregated")
-    s.tick(3, "ticked", result(3, worker_lanes(1, 3), 1, flags=LACKING, **at(3)))  # whoever came
+    s.tick(3, "ticked", result(3, worker_lanes(1, 3), 1, flags=LACKING, **at(3)))  # whoever pushed
 
 
 @entry
 def ticks_overtake_no_source(v: Vector) -> None:
-    """Results are kept for KEPT blocks; who has not pushed yet has none, and no result of block 0."""
+    """Results are kept for KEPT blocks. A worker that has not pushed yet has no result, not even that
+    of block 0.
+    """
     s = Scene(v, 2)
     for block in range(KEPT):
         s.push(0, block, "aggregated")
@@ -285,10 +287,10 @@ def ticks_overtake_no_source(v: Vector) -> None:
     s.push(0, KEPT, "aggregated")
     s.tick(KEPT, "tick_early")
     s.push(1, WINDOW - 1, "late", s.again(WINDOW - 1, (0,), flags=LACKING))
-    s.tick(KEPT, "tick_early")  # a window before that it may lack all
+    s.tick(KEPT, "tick_early")  # worker 1 may lack all results from a window before its push on
     s.push(1, WINDOW, "late", s.again(WINDOW, (0,), flags=LACKING))
     s.tick(KEPT, "ticked", result(KEPT, worker_lanes(0, KEPT), 1, flags=LACKING, **at(KEPT)))
-    s.push(1, 0, "stale")  # it has that
+    s.push(1, 0, "stale")  # worker 1 has the result of block 0
     s.push(1, 1, "late", s.again(1, (0,), flags=LACKING))
     s.push(0, KEPT + 1, "aggregated")
     s.tick(KEPT + 1, "tick_early")
@@ -341,7 +343,7 @@ def what_another_generation_left_is_anybodys(v: Vector) -> None:
 
 @entry
 def records_of_jobs_that_are_gone_are_used_again(v: Vector) -> None:
-    """One more of them than a bucket has, each of the same block, and so in the same bucket."""
+    """Make one record more than a bucket holds, all of the same block number and so in the same bucket."""
     s = Scene(v)
     for generation in range(GENERATION, GENERATION + BUCKET + 1):
         if generation != GENERATION:
@@ -371,7 +373,7 @@ def jobs_share_a_table(v: Vector) -> None:
 
 
 def sources_of_any_numbers(v: Vector, places: int, before: tuple[int, ...], wrong: tuple[int, ...]) -> None:
-    """The last one that comes is place 63."""
+    """Sum a worker and places of any numbers; place 63 completes the block."""
     v.senders |= workers_at_ports([0])
     v.admit(job(1, places=places | 1 << 63))
     v.push(0, 2, "aggregated", **at(2))
@@ -415,7 +417,8 @@ def blocks_in_the_middle_of_a_tree(v: Vector) -> None:
     v.push(1, 3, "late", lacking, **at(3))
     v.push(1, 4, "aggregated", **at(4))
     v.sees(result_from_ps(4, lanes(7), **at(4)), OPTICAL[0], "result", unchanged(To.OTHERS))
-    v.push(3, 4, "completed", partial_sum(4, sum_of(4, 1, 3), **at(4)), **at(4))  # a whole one has its sum
+    # a whole result contains this place's sum, so it ends no incomplete block
+    v.push(3, 4, "completed", partial_sum(4, sum_of(4, 1, 3), **at(4)), **at(4))
     v.sees(result_from_ps(3, lanes(8), to_ip="239.192.0.9", **at(3)), OPTICAL[0], "malformed")
     v.sees(result_from_ps(3, lanes(8), slot=SLOTS), OPTICAL[0], "bad_slot")
 
@@ -458,8 +461,8 @@ def new_blocks_do_not_wait_for_a_source_that_left(v: Vector) -> None:
     s = Scene(v)
     s.push(0, 2, "aggregated")
     v.leave(2)
-    s.push(1, 2, "aggregated")  # made before, and waits for all three
-    s.push(2, 3, "late")  # who is out makes no block
+    s.push(1, 2, "aggregated")  # made before worker 2 left: it waits for all three
+    s.push(2, 3, "late")  # a source that is out makes no block
     s.push(0, 3, "aggregated")
     s.push(2, 3, "late")
     s.push(1, 3, "completed", result(3, sum_of(3, 0, 1), 2, flags=LACKING, **at(3)))
@@ -478,7 +481,7 @@ def blocks_of_nobodys_values_do_not_wait_for_a_source_that_left(v: Vector) -> No
     out = leaving_out()
     s.push(0, 2, "aggregated", **out)
     v.leave(2)
-    s.push(1, 2, "aggregated", **out)  # made before, and waits for all three
+    s.push(1, 2, "aggregated", **out)  # made before worker 2 left: it waits for all three
     s.tick(2, "ticked", result(2, NOBODYS, 0, flags=LACKING, **at(2)), contributors=2)
     s.push(0, 3, "aggregated", **out)
     s.push(1, 3, "completed", result(3, NOBODYS, 0, flags=LACKING, **at(3)), **out)
@@ -498,7 +501,7 @@ def a_source_that_left_can_still_add_to_what_waited_for_it(v: Vector) -> None:
 
 @entry
 def results_are_kept_for_a_source_that_left(v: Vector) -> None:
-    """They are kept for as many blocks as its ring has room for; then the others wait for it."""
+    """They are kept for as many blocks as the source's ring has slots; then the other workers wait for it."""
     s = Scene(v, 2)
     v.leave(1)
     for block in range(KEPT):
@@ -506,13 +509,14 @@ def results_are_kept_for_a_source_that_left(v: Vector) -> None:
     s.push(0, KEPT, "capped", notice(0, KEPT, "10.0.1.1", **at(KEPT)))
     for block in range(KEPT):
         s.push(1, block, "late", s.again(block, (0,), flags=LACKING))
-    s.push(1, KEPT, "late")  # out, and of no vote
-    s.push(0, KEPT, "capped", notice(0, KEPT, "10.0.1.1", **at(KEPT)))  # until a floor is told
+    s.push(1, KEPT, "late")  # the source is out, and this is no vote
+    # until the control plane tells a floor
+    s.push(0, KEPT, "capped", notice(0, KEPT, "10.0.1.1", **at(KEPT)))
 
 
 @entry
 def ticks_take_no_results_from_a_source_that_left(v: Vector) -> None:
-    """Blocks that waited for it before it left may be as far from it as any."""
+    """A block that waited for the source before it left may be as far ahead of it as any block."""
     s = Scene(v, 2, terms=terms(ahead=(KEPT // 2, VOTES // 2)))
     for block in (KEPT // 2, KEPT - 1, KEPT):
         s.push(0, block, "aggregated")
@@ -525,7 +529,9 @@ def ticks_take_no_results_from_a_source_that_left(v: Vector) -> None:
 
 @entry
 def a_source_that_left_is_heard_where_it_is_not_summed(v: Vector) -> None:
-    """It has taken the results of a window before what it pushes."""
+    """A push shows that the source has the results up to a window before the pushed block, even if the push
+    is not summed.
+    """
     s = Scene(v, 2, terms=terms(ahead=(KEPT // 2, VOTES // 2)))
     s.push(0, KEPT, "aggregated")
     v.leave(1)
@@ -544,11 +550,11 @@ def a_source_is_back_with_a_vote_that_is_not_late(v: Vector) -> None:
         votes[0], sum_of(votes[0], 0, 1), 2, flags=LACKING, **at(votes[0])
     ))  # fmt: skip
     s.push(2, votes[0], "late", s.again(votes[0], (0, 1), flags=LACKING))
-    s.push(2, 0, "late")  # still out
+    s.push(2, 0, "late")  # worker 2 is still out
     s.push(0, 0, "aggregated")
     s.push(0, votes[1], "aggregated")
-    s.push(2, votes[1], "late")  # that one goes without it; from here on it is back
-    s.push(2, 0, "late")  # made while it was out
+    s.push(2, votes[1], "late")  # this vote is summed without worker 2; after it, worker 2 is back
+    s.push(2, 0, "late")  # this block was made while worker 2 was out
     s.push(1, votes[1], "completed", result(
         votes[1], sum_of(votes[1], 0, 1), 2, flags=LACKING, **at(votes[1])
     ))  # fmt: skip
@@ -557,7 +563,7 @@ def a_source_is_back_with_a_vote_that_is_not_late(v: Vector) -> None:
     s.push(1, 1, "completed", result(1, sum_of(1, 0, 1, 2), 3, **at(1)))
     s.push(1, 0, "completed", result(0, sum_of(0, 0, 1), 2, flags=LACKING, **at(0)))
     v.leave(2)
-    s.push(2, votes[2], "aggregated")  # the first that comes for this one is its own: it is in it
+    s.push(2, votes[2], "aggregated")  # its push is the vote's first, so the vote's block waits for it
     s.push(0, votes[2], "aggregated")
     s.push(1, votes[2], "completed", result(votes[2], sum_of(votes[2], 0, 1, 2), 3, **at(votes[2])))
 
@@ -573,7 +579,7 @@ def all_sources_of_a_place_below_may_leave(v: Vector) -> None:
     v.push(1, 2, "late", result(2, lanes(9), 5, To.BACK, flags=LACKING, **at(2)), **at(2))
     vote = FIRST_VOTE
     alone = partial_sum(vote, worker_lanes(1, vote), flags=DEGRADED, contributors=1, **at(vote))
-    v.push(1, vote, "completed", alone, **at(vote))  # back, and alone there
+    v.push(1, vote, "completed", alone, **at(vote))  # worker 1 is back, and the only source that is
     v.push(3, vote, "late", alone, **at(vote))
     v.push(3, vote + 1, "aggregated", **at(vote + 1))
     whole = partial_sum(vote + 1, sum_of(vote + 1, 1, 3), **at(vote + 1))

@@ -1,5 +1,5 @@
-"""Vectors, and the words that they are written in. Knows no subject; expected frames are stated here,
-not computed by one.
+"""The parts that packet vectors are written with: steps, jobs' entries, frames and expected frames. No
+subject is used here: expected frames are stated, not computed by one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Lanes = npt.NDArray[np.uint32]
 TOR_IP, PS_IP, OTHER_IP = "10.0.1.254", "10.0.3.1", "10.0.2.7"
 UP_TOR_IP = "10.0.3.254"  # of the PS host's switch
 HOST_PORTS = range(1, 65)
-OPTICAL = (201, 202)  # ports to other switches, in every job's group
+OPTICAL = (201, 202)  # ports to other switches, in the group of every job
 FABRIC = (*OPTICAL, 203, 204)  # all ports to other switches
 JOB, GENERATION, GROUP_IP, GROUP_MAC = 7, 3, "239.192.0.7", "01:00:5e:40:00:07"
 BASE, SIZE, UP_BASE = 48, 16, 128
@@ -46,7 +46,9 @@ ROUTES = {
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """A frame that must leave. `fields` None: these bytes, or (b"") the very bytes that came in."""
+    """A frame that must leave: with these `fields`, or (`fields` None) these bytes, or (`data` empty too) the
+    bytes that came in.
+    """
 
     to: To
     fields: Mapping[str, Any] | None
@@ -55,7 +57,7 @@ class Leaves:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A frame that comes in by a port, and what must become of it."""
+    """A frame that comes in by a port, the verdict expected, and the frames that must leave."""
 
     data: bytes
     port: int
@@ -77,22 +79,22 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """A worker starts at the host (None: it is gone)."""
+    """A worker starts at the host; None: it ends."""
 
     puller: Puller | None
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The worker asks to be woken when so many results were stored."""
+    """The worker asks to be woken when `wake_at` results have been stored."""
 
     wake_at: int
 
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """The findings that a worker must have: how many results stored and notices, and by place in the ring
-    what is there.
+    """What the worker must find: how many results were stored, how many notices came, and what the ring holds
+    by place.
     """
 
     received: int
@@ -102,7 +104,7 @@ class Holds:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The control plane takes sources, a bitmap, out of a tree that is summed by blocks."""
+    """The control plane takes sources (a bitmap) out of a tree that is summed by blocks."""
 
     sources: int
 
@@ -112,17 +114,17 @@ Step = Arrival | Admit | Release | Leave | Attach | Ask | Holds
 
 @dataclass(slots=True)
 class Vector:
-    """One scene: an aggregator, who sits at its ports, and what happens in order."""
+    """One scene at a switch or a host: the senders at its ports, and the steps in order."""
 
     name: str
     is_host: bool = False
     senders: dict[int, tuple[Sender, ...]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
-    copied_for: tuple[Host, ...] = ()  # by a host whose trees' results are relayed
+    copied_for: tuple[Host, ...] = ()  # members that get copies of results, if the host relays
 
     def group(self, number: int) -> tuple[int, ...]:
-        """Return by which ports a job's results leave: those of its workers here, and OPTICAL; of a host its
-        eth0, and the loop if a worker pushes there.
+        """Return the ports by which a job's results leave: of a switch, those of the job's workers and
+        OPTICAL; of a host, its eth0, and the loop if a worker pushes there.
         """
         if self.is_host:
             return (ETH0, LOOP_PORT) if LOOP_PORT in self.senders else (ETH0,)
@@ -135,7 +137,7 @@ class Vector:
 
     @property
     def lanes(self) -> set[int]:
-        """Return how many lanes the packets of its trees have."""
+        """Return the numbers of lanes that packets of the vector's trees have."""
         return {step.entry.lanes for step in self.steps if isinstance(step, Admit)} or {spec.LANES}
 
     @property
@@ -149,7 +151,7 @@ class Vector:
         self.steps.append(Release(number, tree))
 
     def leave(self, *sources: int) -> None:
-        """Take sources out of the job's tree."""
+        """Take sources out of tree 0 of JOB."""
         self.steps.append(Leave(sum(1 << source for source in sources)))
 
     def sees(self, data: bytes, port: int, verdict: str, *leaves: Leaves) -> None:
@@ -158,17 +160,17 @@ class Vector:
     def push(
         self, worker: int, fragment: int, verdict: str, *leaves: Leaves, port: int = 0, **changes: Any
     ) -> None:
-        """A push by worker w, who sits at port w + 1 unless `port` says otherwise."""
+        """Add a push by a worker w, at port w + 1 unless `port` is given."""
         self.sees(push(worker, fragment, **changes), port or worker + 1, verdict, *leaves)
 
     def empty(
         self, worker: int, fragment: int, verdict: str, *leaves: Leaves, port: int = 0, **changes: Any
     ) -> None:
-        """An empty push by worker w, as `push`."""
+        """Add an empty push; ports as in `push`."""
         self.sees(empty(worker, fragment, **changes), port or worker + 1, verdict, *leaves)
 
     def tick(self, fragment: int, verdict: str, *leaves: Leaves, **changes: Any) -> None:
-        """A tick for a fragment, by the control port."""
+        """Add a tick of a fragment, by the control port."""
         self.sees(tick(fragment, **changes), CONTROL_PORT, verdict, *leaves)
 
 
@@ -178,7 +180,7 @@ def ipv4_checksum_holds(data: bytes) -> bool:
 
 
 def _entry(**fields: Any) -> Entry:
-    """Return an entry of a switch that makes the results, but for what `fields` say."""
+    """Return the entry of a switch at the top of a tree, with `fields` changed."""
     fields = {
         "tree": 0,
         "generation": GENERATION,
@@ -198,23 +200,23 @@ def _entry(**fields: Any) -> Entry:
 
 
 def job_in_unit(count: int, **changes: Any) -> Entry:
-    """All workers at this switch."""
+    """Return the entry of a switch at which all `count` workers are."""
     return _entry(**{"workers": (1 << count) - 1, **changes})
 
 
 def job_across(**changes: Any) -> Entry:
-    """Workers 1 and 3 of several at this switch; the place above is a host."""
+    """Return the entry of a switch with workers 1 and 3 of several; the place above is a host."""
     fields = {"workers": 0b01010, "number": 1, "up_base": UP_BASE, "result_base": UP_BASE, "up_ip": PS_IP}
     return _entry(**{**fields, **changes})
 
 
 def job_passing(**changes: Any) -> Entry:
-    """The same job at a switch that sums nothing for it."""
+    """Return the entry of a switch that forwards the same job's packets and sums nothing."""
     return job_across(**{"workers": 0, "base": 0, "size": 0, "number": 0, **changes})
 
 
 def job_at_ps(count: int = 3, **changes: Any) -> Entry:
-    """The same job at the host at its top: partial sums of the places 0, 1, ... come to it."""
+    """Return the entry of the host at the job's top, to which the places 0, 1, ... send partial sums."""
     return _entry(**{"places": (1 << count) - 1, "base": UP_BASE, "self_ip": PS_IP, **changes})
 
 
@@ -223,9 +225,7 @@ def workers_at_ports(workers: Sequence[int], job: int = JOB) -> dict[int, tuple[
 
 
 def lanes(*seed: int) -> Lanes:
-    """Return lanes as workers send them: so small that a sum over 64 of them stays within its lane
-    (spec.bias).
-    """
+    """Return random lanes, small enough that a sum over 64 workers does not overflow a lane (spec.bias)."""
     return np.random.default_rng(seed).integers(0, 2**32 // spec.MAX_WORKERS, spec.LANES, dtype=np.uint32)
 
 
@@ -234,7 +234,7 @@ def total(*parts: Lanes) -> Lanes:
 
 
 def worker_lanes(worker: int, fragment: int) -> Lanes:
-    """Return what `push` sends for these unless `data` says otherwise."""
+    """Return the lanes that `push` sends by default."""
     return lanes(worker, fragment)
 
 
@@ -245,7 +245,7 @@ def sum_of(fragment: int, *workers: int) -> Lanes:
 def packet(
     op: int, fragment: int, summed: Lanes, source_ip: str, destination_ip: str, **changes: Any
 ) -> Frame:
-    """A packet of JOB; changes are of header fields, or of the frame's own (`ttl`, `source_port`, the
+    """Return a frame of JOB; `changes` are header fields or the frame's own (`ttl`, `tos`, `source_port`, the
     MACs).
     """
     header: dict[str, Any] = {
@@ -268,7 +268,7 @@ def packet(
 
 
 def push(worker: int, fragment: int, **changes: Any) -> bytes:
-    """A push to the switch; `data` are its lanes, `to_ip` and `from_ip` its addresses."""
+    """Return the bytes of a push to the switch; `data` are its lanes, `from_ip` and `to_ip` its addresses."""
     summed = changes.pop("data", None)
     summed = worker_lanes(worker, fragment) if summed is None else summed
     source, destination = changes.pop("from_ip", f"10.0.1.{worker + 1}"), changes.pop("to_ip", TOR_IP)
@@ -278,12 +278,12 @@ def push(worker: int, fragment: int, **changes: Any) -> bytes:
 
 
 def empty(worker: int, fragment: int, **changes: Any) -> bytes:
-    """An empty push to the switch: a header, and zeros that are not sent."""
+    """Return the bytes of an empty push to the switch: a header alone, whose lanes count as zeros."""
     return push(worker, fragment, **{"op": spec.Op.EMPTY, "data": frame.NO_LANES, **changes})
 
 
 def tick(fragment: int, **changes: Any) -> bytes:
-    """A tick, as whoever runs the place makes it: `lanes` many lanes that are zero."""
+    """Return a tick as the process that runs the place sends it: all its lanes, `lanes` many, are zero."""
     empty = np.zeros(changes.get("lanes", spec.LANES), np.uint32)
     source, destination = changes.pop("from_ip", TOR_IP), changes.pop("to_ip", TOR_IP)
     fields = {"contributors": 0, "count": 0, "source_mac": HOST_MAC, "destination_mac": TOR_MAC, **changes}
@@ -291,7 +291,7 @@ def tick(fragment: int, **changes: Any) -> bytes:
 
 
 def partial(unit: int, fragment: int, **changes: Any) -> bytes:
-    """A partial sum of the place of this number, over two workers, as it comes to the PS."""
+    """Return a partial sum over two workers from the place numbered `unit`, as it comes to the PS."""
     summed = changes.pop("data", None)
     summed = worker_lanes(unit, fragment) if summed is None else summed
     source, destination = changes.pop("from_ip", f"10.0.{unit + 1}.254"), changes.pop("to_ip", PS_IP)
@@ -301,7 +301,7 @@ def partial(unit: int, fragment: int, **changes: Any) -> bytes:
 
 
 def result_from_ps(fragment: int, summed: Lanes, **changes: Any) -> bytes:
-    """A result as the PS sends it."""
+    """Return a result as the PS sends it."""
     fields = {"slot": UP_BASE + fragment % SIZE, **changes}
     to_ip, contributors = fields.pop("to_ip", GROUP_IP), fields.pop("contributors", 5)
     return result_frame(fragment, summed, PS_IP, contributors, to_ip, **fields).pack()
@@ -328,19 +328,19 @@ def result(
     source_ip: str = TOR_IP,
     **changes: Any,
 ) -> Leaves:
-    """The result that must leave."""
+    """Return the result expected to leave."""
     return Leaves(to, compared(result_frame(fragment, summed, source_ip, contributors, **changes)))
 
 
 def partial_sum(fragment: int, summed: Lanes, **changes: Any) -> Leaves:
-    """The partial sum of `job_across` that must leave for the PS."""
+    """Return the partial sum expected to leave `job_across` for the PS."""
     fields = {"worker": 1, "contributors": 2, "slot": UP_BASE + fragment % SIZE, **changes}
     expected = compared(packet(spec.Op.PARTIAL, fragment, summed, TOR_IP, PS_IP, **fields))
     return Leaves(To.ROUTE, {name: value for name, value in expected.items() if name != "destination_mac"})
 
 
 def notice(worker: int, fragment: int, to_ip: str, **changes: Any) -> Leaves:
-    """The notice that must go back to a sender."""
+    """Return the notice expected to go back to a sender."""
     source_ip = changes.pop("source_ip", TOR_IP)
     fields = {"worker": worker, "flags": int(spec.Flag.ECN), "count": 0, **changes}
     expected = compared(packet(spec.Op.NOTICE, fragment, frame.NO_LANES, source_ip, to_ip, **fields))
@@ -348,8 +348,8 @@ def notice(worker: int, fragment: int, to_ip: str, **changes: Any) -> Leaves:
 
 
 def copies(vector: Vector, summed: Frame) -> tuple[Leaves, ...]:
-    """The copies of a result that must leave a host for its members; for its own worker, with the addresses
-    that it has.
+    """Return the copies of a result expected to leave a relaying host: one addressed to each member, and one
+    for the host's own worker with the result's addresses unchanged.
     """
     others = tuple(
         Leaves(
@@ -374,19 +374,19 @@ def unchanged(to: To) -> Leaves:
 
 
 def checksum_of(data: bytes) -> int:
-    """The UDP checksum of a frame."""
+    """Return a frame's UDP checksum."""
     return int.from_bytes(data[40:42], "big")
 
 
 def compared(sent: Frame) -> dict[str, Any]:
-    """The fields that every subject must agree in. A packet keeps or changes its source MAC as the subject
-    likes.
+    """Return the fields in which all subjects must agree: all but the source MAC, which a subject may keep or
+    rewrite.
     """
     return {name: value for name, value in sent.fields().items() if name != "source_mac"}
 
 
 def altered(data: bytes, at: int, value: bytes) -> bytes:
-    """Other bytes at an offset, nothing else put right."""
+    """Replace the bytes at an offset; no checksum or length is corrected."""
     return data[:at] + value + data[at + len(value) :]
 
 
@@ -394,7 +394,7 @@ Table = dict[str, Vector]
 
 
 def vector(table: Table) -> Callable[[Callable[[Vector], None]], None]:
-    """Puts a function's vector into the table, under the function's name in words."""
+    """Return a decorator that builds a function's vector into the table, named after the function."""
 
     def put(write: Callable[[Vector], None]) -> None:
         made = Vector(write.__name__.replace("_", " "))

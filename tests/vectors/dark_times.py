@@ -1,5 +1,5 @@
-"""The dark times, means and JSON of changes, by configuration, as the code before `OpticalModel` answered.
-Written once by that code; the model of today must answer the same.
+"""Dark times, means and JSON of reconfigurations by configuration, as computed by the code before
+`OpticalModel`. Written once by that code; `OpticalModel` must compute the same.
 """
 
 from __future__ import annotations

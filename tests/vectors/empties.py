@@ -1,4 +1,4 @@
-"""Empty pushes: zeros that are not sent. They count as their worker's contribution."""
+"""Vectors of empty pushes, whose zeros are not sent but count as the worker's contribution."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def empty_pushes_alone_sum_to_zeros(v: Vector) -> None:
     job_of(v, 2)
     v.push(0, 1, "aggregated")
     v.push(1, 1, "completed", result(1, worker_lanes(0, 1) + worker_lanes(1, 1), 2))
-    later = 1 + SIZE  # the slot holds that sum, and then none of it
+    later = 1 + SIZE  # the slot still holds that sum; nothing of it may enter the next
     v.empty(1, later, "aggregated")
     v.empty(0, later, "completed", result(later, ZEROS, 2))
     v.empty(1, later, "resent", result(later, ZEROS, 2, To.BACK))

@@ -1,5 +1,5 @@
-"""Sums of trees at any depth: switches and hosts as places, whose contributors are workers and places;
-several trees of one job.
+"""Vectors of trees of any depth, with switches and hosts as places whose contributors are workers and other
+places, and of several trees of one job.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ from tests.vectors.pulls import finds, stored, woken
 TABLE: Table = {}
 entry = vector(TABLE)
 
-# workers 2 and 3 - their switch; that, worker 0, and workers 5, 8 and 9 - a switch; that and worker 7 - the
-# top
+# The lowest switch sums workers 2 and 3; the middle one adds worker 0 and a place of workers 5, 8 and 9; the
+# top adds worker 7.
 MIDDLE_IP, MIDDLE_BASE, TOP_BASE = "10.0.2.254", 32, 200
 AT_TOP: dict[str, Any] = {"slot": TOP_BASE + 2, "contributors": 7}
 
@@ -86,13 +86,13 @@ def top(**changes: Any) -> Entry:
 
 
 def upwards(fragment: int, summed: Any, source_ip: str, to_ip: str, **changes: Any) -> Leaves:
-    """The partial sum that must leave for the place above."""
+    """Return the partial sum expected to leave for the place above."""
     expected = compared(packet(spec.Op.PARTIAL, fragment, summed, source_ip, to_ip, **changes))
     return Leaves(To.ROUTE, {name: value for name, value in expected.items() if name != "destination_mac"})
 
 
 def below(number: int, fragment: int, **changes: Any) -> bytes:
-    """A partial sum that comes to this switch."""
+    """Return a partial sum from a place below this switch."""
     return partial(number, fragment, **{"to_ip": TOR_IP, "slot": BASE + fragment % SIZE, **changes})
 
 
@@ -111,7 +111,7 @@ def the_lowest_of_three_levels(v: Vector) -> None:
 
 @entry
 def the_middle_of_three_levels(v: Vector) -> None:
-    """A worker here, and places below by optical ports."""
+    """One worker here, and places below behind optical ports."""
     v.senders |= workers_at_ports([0])
     v.admit(middle())
     v.sees(below(5, 2, contributors=3), OPTICAL[0], "aggregated")
@@ -137,12 +137,13 @@ def a_result_passes_the_middle(v: Vector) -> None:
     v.sees(result_from_ps(2, lanes(9), **AT_TOP), OPTICAL[0], "result", unchanged(To.OTHERS))
     kept = result(2, lanes(9), 7, To.BACK, slot=TOP_BASE + 2)
     v.push(0, 2, "resent", kept)
-    v.sees(below(5, 2), OPTICAL[1], "resent", kept)  # to the place that asks, by the port that it asks by
+    # back to the place, by the port where its repetition came in
+    v.sees(below(5, 2), OPTICAL[1], "resent", kept)
 
 
 @entry
 def a_switch_is_at_the_top(v: Vector) -> None:
-    """No parameter server: what comes by optical ports and from a worker here makes the result."""
+    """There is no parameter server: partial sums from optical ports and a worker here make the result."""
     v.senders |= workers_at_ports([7])
     v.admit(top())
     v.push(7, 2, "aggregated", count=9)
@@ -189,8 +190,8 @@ def workers_push_to_another_units_switch(v: Vector) -> None:
 
 @entry
 def what_a_host_sends_elsewhere_is_forwarded(v: Vector) -> None:
-    """A host's packets to elsewhere are forwarded if it may send them at all: the place that they are for
-    looks whether it is a member.
+    """The switch forwards packets of a host that may send them at all; the destination place checks whether
+    the sender is a member.
     """
     v.senders |= {1: (Sender(JOB, 0),), 2: (Sender(JOB, 1, True),), 3: ()}
     v.admit(job_passing())
@@ -223,14 +224,14 @@ def one_port_has_a_worker_and_a_place(v: Vector) -> None:
 
 
 def host(v: Vector, **changes: Any) -> None:
-    """Sum at the host of worker 3, to which worker 4 pushes too, and place 1 sends its sums."""
+    """Admit a host that sums its own worker 3, worker 4 elsewhere, and place 1."""
     v.is_host = True
     v.senders[LOOP_PORT] = (Sender(JOB, 3),)
     v.admit(job_at_ps(0, **{"workers": 0b11000, "places": 0b10, **changes}))
 
 
 def own(fragment: int, **changes: Any) -> bytes:
-    """A push of the worker at the host itself."""
+    """Return a push of the host's own worker."""
     at = {"from_ip": LOOP_WORKER_IP, "to_ip": LOOP_PLACE_IP, "slot": UP_BASE + fragment % SIZE}
     return push(changes.pop("worker", 3), fragment, **{**at, **changes})
 
@@ -315,9 +316,9 @@ def the_loop_is_the_workers_alone(v: Vector) -> None:
     v.sees(own(2)[:-1], LOOP_PORT, "malformed")
     v.sees(own(2)[:40] + b"\0\0" + own(2)[42:], LOOP_PORT, "corrupt")
     v.sees(b"\xff" * 6 + own(2)[6:12] + b"\x08\x06" + bytes(28), LOOP_PORT, "passed", unchanged(To.STACK))
-    v.sees(own(2, to_ip=LOOP_PLACE_IP), 1, "bad_job")  # that address is nobody's in the fabric
+    v.sees(own(2, to_ip=LOOP_PLACE_IP), 1, "bad_job")  # no host of the fabric has that address
     v.sees(own(2), LOOP_PORT, "aggregated")
-    v.sees(from_elsewhere(3, 2), 1, "duplicate")  # the ToR let it pass
+    v.sees(from_elsewhere(3, 2), 1, "duplicate")  # the ToR has checked the sender
 
 
 # ---------------------------------------------------------------- several trees
@@ -325,7 +326,7 @@ def the_loop_is_the_workers_alone(v: Vector) -> None:
 
 @entry
 def two_trees_of_one_job_do_not_meet(v: Vector) -> None:
-    """The first is summed here by workers 0 and 1; the second by worker 0 and place 1, and goes upwards."""
+    """Tree 0 is summed here from workers 0 and 1; tree 1 from worker 0 and place 1, and goes on upwards."""
     v.senders |= workers_at_ports([0, 1])
     v.admit(job_in_unit(2))
     second: dict[str, Any] = {
@@ -357,7 +358,7 @@ def two_trees_of_one_job_do_not_meet(v: Vector) -> None:
 
 @entry
 def a_group_of_some_workers_has_a_tree_that_no_other_may_send_in(v: Vector) -> None:
-    """Workers 1 and 3 of the four here sum by the job's fourth tree, in a generation of its own."""
+    """Workers 1 and 3 of four use tree 3 of the job, in a generation of its own."""
     v.senders |= workers_at_ports([0, 1, 2, 3])
     v.admit(job_in_unit(4))
     ours = GENERATION + 6

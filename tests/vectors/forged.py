@@ -1,4 +1,4 @@
-"""Frames that must change nothing: not well formed, corrupt, forged, or for somebody else."""
+"""Vectors of frames that must change nothing: malformed, corrupt, forged, or for another receiver."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ for _field in spec.HEADER:
 
 
 def half_a_sum(v: Vector) -> None:
-    """Worker 0 of two has pushed fragment 0."""
+    """Admit two workers; worker 0 has pushed fragment 0."""
     v.senders |= workers_at_ports([0, 1])
     v.admit(job_in_unit(2))
     v.push(0, 0, "aggregated")
 
 
 def its_other_half(v: Vector) -> None:
-    """And the sum is what it would have been."""
+    """Complete `half_a_sum`: the result must be that of two undisturbed pushes."""
     v.push(1, 0, "completed", result(0, sum_of(0, 0, 1), 2))
 
 
 def header_with(name: str, value: int, data: bytes | None = None) -> bytes:
-    """The push that is awaited but for one field, its UDP checksum right."""
+    """Return worker 1's push (or `data`) with one header field changed and a correct UDP checksum."""
     bits = {field.name: field.bits for field in spec.HEADER}[name]
     return summed(
         altered(push(1, 0) if data is None else data, OFFSETS[name], value.to_bytes(bits // 8, "big"))
@@ -64,14 +64,14 @@ def header_with(name: str, value: int, data: bytes | None = None) -> bytes:
 
 
 def summed(data: bytes) -> bytes:
-    """Put the UDP checksum right over what the UDP length says, or what there is of it."""
+    """Correct the UDP checksum over as many bytes as the UDP length says, or as there are."""
     size = int.from_bytes(data[UDP + 4 : UDP + 6], "big")
     datagram = altered(data, UDP + 6, b"\0\0")[UDP : UDP + size]
     return altered(data, UDP + 6, frame.udp_checksum(data[26:30], data[30:34], datagram).to_bytes(2, "big"))
 
 
 def lengths(data: bytes, ip: int, udp: int) -> bytes:
-    """Put these lengths into the IPv4 and UDP headers."""
+    """Set the lengths in the IPv4 and UDP headers."""
     return summed(altered(altered(data, IP + 2, ip.to_bytes(2, "big")), UDP + 4, udp.to_bytes(2, "big")))
 
 
@@ -131,7 +131,7 @@ def what_lost_a_bit_is_lost(v: Vector) -> None:
     for lane in (0, 1, spec.LANES // 2, spec.LANES - 1):
         at = HEADER + spec.HEADER_BYTES + 4 * lane + lane % 4
         v.sees(altered(good, at, bytes([good[at] ^ 1 << lane % 8])), 2, "corrupt")
-    # an address is part of the sum, too
+    # the checksum covers the addresses
     v.sees(altered(good, IP + 12, bytes([good[IP + 12] ^ 2])), 2, "corrupt")
     its_other_half(v)
 
@@ -143,7 +143,7 @@ def a_checksum_that_comes_to_zero_is_sent_as_all_ones(v: Vector) -> None:
     numbers[0] = 0
     plain = push(1, 0, data=numbers)
     given = int.from_bytes(plain[UDP + 6 : UDP + 8], "big")
-    numbers[0] = given  # what makes the sum of all words 0xffff, whose complement is 0
+    numbers[0] = given  # makes the sum of all words 0xffff, whose complement is 0
     made = push(1, 0, data=numbers)
     assert made[UDP + 6 : UDP + 8] == b"\xff\xff"
     v.sees(altered(made, UDP + 6, b"\0\0"), 2, "corrupt")
@@ -182,13 +182,13 @@ def a_host_cannot_speak_for_another(v: Vector) -> None:
     half_a_sum(v)
     v.senders[3] = ()  # a host without a worker
     v.senders[4] = (Sender(8, 1),)  # another job's worker 1
-    v.senders[5] = (Sender(7, None, True),)  # a place of the job's
+    v.senders[5] = (Sender(7, None, True),)  # a place of the same job
     for port in (1, 3, 4, 5):
         v.sees(push(1, 0), port, "bad_sender")
     v.push(0, 0, "bad_sender", port=2)
     v.push(1, 0, "bad_sender", job=8)
     v.push(1, 0, "bad_sender", job=0)
-    # nor for a switch or a parameter server
+    # a worker does not pass for a switch or a parameter server
     v.sees(result_from_ps(0, worker_lanes(5, 0)), 2, "bad_sender")
     v.sees(packet(spec.Op.NOTICE, 0, frame.NO_LANES, PS_IP, TOR_IP, flags=4, count=0).pack(), 2, "bad_sender")
     its_other_half(v)
@@ -218,7 +218,7 @@ def ops_that_do_not_belong_at_a_switch(v: Vector) -> None:
     v.sees(tick(0), OPTICAL[0], "bad_sender")
     v.sees(tick(0, to_ip=GROUP_IP), OPTICAL[0], "bad_sender")
     v.sees(result_from_ps(0, worker_lanes(5, 0), to_ip=TOR_IP), OPTICAL[0], "malformed")
-    # a worker pushes, to whatever place it likes, and sends nothing else
+    # a worker may push to any place, and send nothing else
     v.push(1, 0, "forwarded", unchanged(To.ROUTE), to_ip=OTHER_IP)
     v.push(1, 0, "malformed", to_ip=GROUP_IP)
     v.sees(partial(0, 0), 2, "bad_sender")

@@ -1,9 +1,9 @@
-"""The fuzz: model and another subject get the same packets, and after each what they say, send and hold must
-be the same.
+"""Fuzz a subject against the model: both get the same packets, and after each packet their verdicts,
+emissions and state must be equal.
 
-What is sent are the packets of tests/vectors/places.py, in and out of their window, half of them with
-something wrong, by the port where they belong or by another; jobs, workers and circuits come and go
-meanwhile. Everything is drawn from a seed.
+The packets are those of tests/vectors/places.py, inside and outside of the window. Half of them are damaged,
+and some come by a port where they do not belong; jobs, workers and circuits change meanwhile. Everything is
+drawn from a seed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,9 @@ from tests.vectors.lights import Optics
 from tests.vectors.places import BINDINGS, FRAGMENTS, GROUPS, HOST_PORTS, SWITCH_PORTS, Entries, State
 from tests.vectors.run import Model, Worker, same_result
 
-BATCH, LOOK_EVERY = (
-    250,
-    16,
-)  # packets between two stages of the jobs; batches between two looks at all that is held
-SPARED, ASTRAY = 0.5, 0.1  # shares of packets: nothing wrong; by a port where they do not belong
+# packets between two advances of the jobs' windows; batches between two comparisons of all slots
+BATCH, LOOK_EVERY = 250, 16
+SPARED, ASTRAY = 0.5, 0.1  # shares of packets: undamaged; by a port where they do not belong
 TOUCHING = frozenset(
     {
         "aggregated",
@@ -51,25 +49,25 @@ MOST_KEPT = 10
 
 
 class Shot(Tried, Worker, Protocol):
-    """A subject under fire."""
+    """A subject of the fuzz."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """The findings at a place: how many packets, how often each verdict, by how many ports frames left, and
-    what differed.
+    """The findings at one place: packets, verdicts, frames that left (counted per port), and what
+    differed.
     """
 
     place: str
     packets: int = 0
     left: int = 0
-    states: int = 0  # comparisons of what a slot or a place of a ring holds
+    states: int = 0  # comparisons of a slot or a place of a ring
     mismatches: int = 0
     differences: list[str] = field(default_factory=list)
     verdicts: dict[str, int] = field(default_factory=dict)
 
     def take(self, mine: Reaction, theirs: Reaction, data: bytes, port: int) -> bool:
-        """Note a packet's outcomes and return whether they are the same."""
+        """Count a packet's reactions and note how they differ; return whether they are equal."""
         self.packets += 1
         self.verdicts[mine[0]] = self.verdicts.get(mine[0], 0) + 1
         self.left += sum(len(emission.ports or ()) for emission in mine[1])
@@ -97,7 +95,7 @@ def _batches(
 
 
 def switch(subject: Shot, seed: int, packets: int) -> Findings:
-    """Shoot at a switch; the subject is new."""
+    """Fuzz a new switch."""
     random, findings = np.random.default_rng((seed, 1)), Findings("switch")
     state, model = State(FRAGMENTS[seed % len(FRAGMENTS)]), Model(TOR_IP, SLOTS)
     both: tuple[Model, Shot] = (model, subject)
@@ -129,9 +127,8 @@ def switch(subject: Shot, seed: int, packets: int) -> Findings:
                 return findings
         if turn % LOOK_EVERY == 0 and _any_slot_differs(findings, model, subject):
             return findings
-        if (
-            random.random() < 0.2
-        ):  # a job ends, and some packets of it come late; then its next generation, or another worker
+        # a job ends and late packets of it come; then its next generation starts, or another worker
+        if random.random() < 0.2:
             number = int(random.choice(list(GROUPS)))
             for each in both:
                 each.release(number)
@@ -141,7 +138,7 @@ def switch(subject: Shot, seed: int, packets: int) -> Findings:
                 findings.take(model.receive(data, port), subject.receive(data, port), data, port)
             state.generations[number] = (state.generation(number) + int(random.choice((1, 2**31)))) % 2**32
             admit(number)
-        if random.random() < 0.02:  # somebody else at a port
+        if random.random() < 0.02:  # another sender at a port
             port = int(random.choice(list(BINDINGS)))
             sender = (
                 BINDINGS[port]
@@ -163,7 +160,7 @@ def _any_slot_differs(findings: Findings, model: Model, subject: Tried) -> bool:
 
 
 def _slot_differs(findings: Findings, model: Model, subject: Tried, entries: Entries, data: bytes) -> bool:
-    """Return whether the slot that a packet named, which passed the checks, is not the same now."""
+    """Return whether the slot named by a packet that passed the checks differs now."""
     entry = entries[int.from_bytes(data[48:50], "big"), data[47]]
     if entry.role is Role.TRANSIT:
         return False
@@ -177,8 +174,8 @@ def _slot_differs(findings: Findings, model: Model, subject: Tried, entries: Ent
 
 
 def host(subject: Shot, seed: int, packets: int) -> Findings:
-    """Shoot at a host with a worker, which is a place of three other jobs, of one a head; the subject is
-    new.
+    """Fuzz a new host that has a worker of one job and is a place of three others; results of one of these
+    are relayed.
     """
     random, findings = np.random.default_rng((seed, 2)), Findings("host")
     state, model = State(FRAGMENTS[seed % len(FRAGMENTS)]), Model(PS_IP, SLOTS, is_host=True)
@@ -226,7 +223,7 @@ def host(subject: Shot, seed: int, packets: int) -> Findings:
                 return findings
         if turn % LOOK_EVERY == 0 and _any_slot_differs(findings, model, subject):
             return findings
-        if random.random() < 0.02:  # the next generation of these jobs
+        if random.random() < 0.02:  # the next generation of the host's jobs
             for each in both:
                 for number, _ in admitted:
                     each.release(number)
@@ -255,7 +252,7 @@ def _worker_differs(findings: Findings, model: Model, subject: Worker, data: byt
 
 
 def optics(subject: Optics, seed: int, packets: int) -> Findings:
-    """Shoot at an optical switch; the subject is new."""
+    """Fuzz a new optical switch."""
     random, findings = np.random.default_rng((seed, 3)), Findings("optics")
     ports, now = list(range(1, 9)), 10**9
     model = CrossConnect(ports)
@@ -263,7 +260,7 @@ def optics(subject: Optics, seed: int, packets: int) -> Findings:
     palette = [(data, 1) for data in (bytes(12) + PROBE + bytes(46), bytes(60), bytes(range(250)) * 8)]
     for batch in _batches(random, State(0), lambda *_: palette, packets):
         for at, (data, _) in enumerate(batch):
-            if at % 20 == 0:  # a reconfiguration: two circuits change ends, or one goes
+            if at % 20 == 0:  # a reconfiguration: two circuits swap ends, or one goes
                 a, b, c, d = chosen = [int(port) for port in random.permutation(ports)[:4]]
                 held = {port: model.peer(port) for port in chosen}
                 turned: dict[int, int | None] = {

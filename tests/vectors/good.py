@@ -1,5 +1,5 @@
-"""The packets, good or nearly, that are sent to a switch and to a host where two jobs sum: what the mutations
-are made of.
+"""Packets, well formed or nearly, for a switch and for a host that each sum two jobs: the originals of the
+mutations.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OTHER_BASE, OTHER_UP_BASE = BASE + 5 * SIZE, UP_BASE + 2 * SIZE
 
 
 def at_switch() -> list[bytes]:
-    """Return what is sent to a switch, good or nearly: by both jobs, by a PS, by other switches."""
+    """Return packets for a switch from workers of both jobs, from a PS and from other switches."""
     other: dict[str, Any] = {"job": OTHER, "generation": OTHER_GENERATION, "data": worker_lanes(9, 9)}
     made = [push(worker, fragment) for worker in (0, 1) for fragment in (0, 1, SIZE)]
     made += [
@@ -50,7 +50,9 @@ def at_switch() -> list[bytes]:
 
 
 def at_ps() -> list[bytes]:
-    """The same for a PS host; what names the job is damaged only, for the switches keep forged ones off."""
+    """Return packets for a PS host: partial sums of the other job, in its own slots and in JOB's, and ticks
+    of both jobs.
+    """
     other: dict[str, Any] = {"job": OTHER, "generation": OTHER_GENERATION, "data": worker_lanes(9, 9)}
     made = [
         partial(unit, at, slot=OTHER_UP_BASE + at % SIZE, **other)

@@ -1,8 +1,9 @@
-"""The reference model and another subject in step: whatever one gets the other gets, and what they say, send
-and hold must be the same.
+"""Run the reference model and another subject in step: both get the same packets, and their verdicts,
+emissions and state must be equal.
 
-What is given to both: whole jobs in all weathers, schedules that keep no window, malformed and adversarial
-packets. A subject's module says how one is made; this one says what is done with it.
+Both get whole jobs over networks that lose, repeat and reorder packets; schedules that keep no window; and
+malformed and adversarial packets. A subject's own module says how the subject is made; this one says what it
+must pass.
 """
 
 from __future__ import annotations
@@ -57,15 +58,15 @@ from tests.vectors.run import Model, Subject
 from tests.vectors.world import SHAPES, Shape, Weather, World
 
 STEPS = 400
-PS_PORT = 8  # of a host that is a place, where it sits at the switch
+PS_PORT = 8  # the switch's port to a host that is a place
 TRIED = ("worlds", "schedules", "mutated", "blocks")  # methods of Trial
-MUTATIONS = 16_000  # at a switch and a host together
-BATCH = 500  # of these, between two looks at all slots
+MUTATIONS = 16_000  # of packets, for a switch and a host together
+BATCH = 500  # mutations between two comparisons of all slots
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The contents of a subject's slot. None: the subject does not tell."""
+    """The content of a subject's slot; None where the subject does not tell a field."""
 
     generation: int
     fragment: int
@@ -75,22 +76,22 @@ class Held:
     lanes: Lanes | None
     contributors: int | None = None
     degraded: bool | None = None
-    age: int | None = None  # of what is complete
+    age: int | None = None  # compared only where the slot is complete
 
 
 class Tried(Subject, Protocol):
-    """A subject whose slots can be looked at."""
+    """A subject whose slots can be read."""
 
     def slots_held(self) -> list[Held | None]: ...
     def slot_held(self, at: int) -> Held | None: ...
 
 
-# (node, is_host): nodes 0, 1 and 2 are switches, -1 a host. A subject with nothing in it.
+# Make an empty subject, called with (node, is_host): nodes 0, 1 and 2 are switches, -1 is a host.
 Make = Callable[[int, bool], AbstractContextManager[Tried]]
 
 
 class Tally:
-    """The count of each verdict that was given."""
+    """Count each verdict."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
@@ -100,7 +101,9 @@ class Tally:
 
 
 class Both:
-    """A subject of the vectors that is two. Answers with the model's answer."""
+    """The model and the other subject as one subject of the vectors. Answers with the model's reaction; fails
+    where the other's differs.
+    """
 
     def __init__(self, model: Model, other: Tried, count: Callable[[str], None]) -> None:
         self._model, self._other, self._count = model, other, count
@@ -139,13 +142,13 @@ class Both:
         return verdict, emissions
 
     def compare_slots(self) -> None:
-        """Every slot's state."""
+        """Compare the state of every slot."""
         for at, theirs in enumerate(self._other.slots_held()[:SLOTS]):
             assert not slot_difference(self._model.slot(at), theirs), f"slot {at}"
 
 
 def slot_difference(mine: Slot, theirs: Held | None) -> str:
-    """Say how what a slot holds differs from the model's."""
+    """Describe how a subject's slot differs from the model's; empty where they are equal."""
     if mine.generation is None or theirs is None:
         return "" if mine.generation is None and theirs is None else "empty for one of them"
     said = (theirs.generation, theirs.fragment, theirs.members, theirs.complete, theirs.final)
@@ -164,8 +167,8 @@ def slot_difference(mine: Slot, theirs: Held | None) -> str:
 
 
 def difference(model: Reaction, other: Reaction) -> str:
-    """Say how another subject's outcome differs from the model's; empty where it does not. Ports are compared
-    where both say them.
+    """Describe how another subject's reaction differs from the model's; empty where they are equal. Ports are
+    compared where both name them.
     """
     (verdict, emissions), (said, left) = model, other
     if said != verdict:
@@ -184,13 +187,16 @@ def difference(model: Reaction, other: Reaction) -> str:
 
 
 def _same_mac(mine: Emission, theirs: Emission) -> bool:
-    """The destination's: where a frame goes by a route that the model does not have, it is the fabric's."""
+    """Return whether the destination MACs are equal, or may differ: where the model has no route for a frame,
+    the fabric sets the MAC.
+    """
     return mine.data[:6] == theirs.data[:6] or (mine.to is To.ROUTE and mine.ports is None)
 
 
 def _same(mine: bytes, theirs: bytes) -> bool:
-    """All but the MAC addresses, which are the fabric's; of a packet made here, every field, for it may keep
-    an odd type of service.
+    """Return whether two frames are equal but for the MAC addresses, which the fabric sets. If their bytes
+    differ, compare all parsed fields, and check the other's IPv4 checksum: a frame made by the subject may
+    keep an unusual type of service.
     """
     if mine[12:] == theirs[12:]:
         return True
@@ -204,7 +210,7 @@ def _same(mine: bytes, theirs: bytes) -> bool:
 
 
 class Trial:
-    """The trials of one kind of subject; each method says how often each verdict was given."""
+    """The trials of one kind of subject. Each method runs one trial and returns the count of each verdict."""
 
     def __init__(
         self,
@@ -214,7 +220,7 @@ class Trial:
         kinds: tuple[str, ...],
         takes_empties: bool = True,
     ) -> None:
-        """`kinds`: some of KINDS. Without routes, every address has the same."""
+        """`kinds`: keys of KINDS. Without `has_routes`, all addresses share one route."""
         self._make, self._has_routes, self._kinds = make, has_routes, kinds
         self._takes_empties = takes_empties
         self._settings = settings(
@@ -232,7 +238,7 @@ class Trial:
             both.compare_slots()
 
     def worlds(self) -> dict[str, int]:
-        """Workers that keep the window, over trees of all shapes, in all weathers."""
+        """Run workers that keep the window, over trees of all shapes and networks of all qualities."""
         tally = Tally()
 
         @self._settings
@@ -262,7 +268,7 @@ class Trial:
         return tally.counts
 
     def blocks(self) -> dict[str, int]:
-        """The same over switches that sum by block records, with workers that sleep."""
+        """Run the same over switches that sum by block records, with a worker that sleeps."""
         tally = Tally()
 
         @self._settings
@@ -291,8 +297,8 @@ class Trial:
         return tally.counts
 
     def schedules(self) -> dict[str, int]:
-        """Pushes, partial sums and results in any order, within the window or not, of this generation or
-        another, jobs coming and going.
+        """Send pushes, partial sums and results in any order, in and out of the window, of this generation or
+        another, while jobs start and end.
         """
         tally = Tally()
 
@@ -311,7 +317,9 @@ class Trial:
         return tally.counts
 
     def mutated(self, frames: int = MUTATIONS, seed: int = 5) -> dict[str, int]:
-        """The fuzz test's packets, one at a time; all slots are compared between batches."""
+        """Send mutations of the packets of tests/vectors/good.py, one at a time, and compare all slots
+        between batches.
+        """
         tally = Tally()
         places = [(False, at_switch()), (True, at_ps())] if "ps" in self._kinds else [(False, at_switch())]
         turns = max(16, frames // BATCH)
@@ -341,7 +349,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A place of a schedule: its entry, and who contributes by which port."""
+    """A place of a schedule: its entry, and the port of each contributor."""
 
     make: Callable[..., Entry]
     pushes: Mapping[int, int]  # worker -> port
@@ -437,7 +445,7 @@ def _schedule(subject: Both, kind: Kind, chance: random.Random, start: int) -> N
 def _contribution(
     kind: Kind, chance: random.Random, fragment: int, fields: Mapping[str, int]
 ) -> tuple[bytes, int]:
-    """A push or partial sum, and the port that it comes by."""
+    """Draw a push, an empty push or a partial sum; return it with the port that it comes by."""
     number = chance.choice([*kind.pushes, *kind.partials])
     data = worker_lanes(number, fragment)[: kind.lanes]
     if number in kind.partials:

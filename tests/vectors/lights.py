@@ -1,5 +1,5 @@
-"""Light at the optical switch: scenes of circuits that come, go dark and go, and of frames that enter. Data,
-and how it is played.
+"""Scenes at the optical switch: circuits that are made, go dark and are removed, and frames that enter. The
+scenes are data; `play` runs them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class Optics(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Enters:
-    """Light that enters a port, and by which it must leave, unchanged."""
+    """A frame that enters a port at `now_ns`, the verdict expected, and the ports by which it must leave
+    unchanged.
+    """
 
     data: bytes
     port: int
@@ -39,7 +41,7 @@ class Enters:
 
 @dataclass(slots=True)
 class Scene:
-    """A scene: what happens, in order."""
+    """Steps at an optical switch, in order."""
 
     steps: list[Enters | Callable[[Optics], None]] = field(default_factory=list)
 
@@ -59,7 +61,9 @@ class Scene:
     def keep(
         self, starts: Sequence[int], period: int, guard: int, *pairs: Sequence[tuple[int, int]], at: int
     ) -> None:
-        """Each matching's pairs from its start on."""
+        """Follow a timetable of matchings from `at` on: `starts[i]` is when the matching of `pairs[i]` starts
+        in the period.
+        """
         table = Timetable(period, guard, tuple(Matching(start, frozenset()) for start in starts))
         peers = [{port: peer for a, b in met for port, peer in ((a, b), (b, a))} for met in pairs]
         self.steps.append(lambda optics: optics.keep(table, peers, at))
@@ -69,7 +73,7 @@ class Scene:
 
 
 def play(scene: Scene, optics: Optics) -> list[str]:
-    """Return what was not as the scene says, a line each."""
+    """Run a scene at an optical switch; return a line for each departure from what it expects."""
     wrong = []
     for number, step in enumerate(scene.steps):
         if not isinstance(step, Enters):
@@ -140,11 +144,11 @@ def circuits_change_in_the_dark(s: Scene) -> None:
     s.connect((1, 5), (2, 6), (3, 7))
     s.connect((1, 6), (2, 5), dark_at_ns=S, lit_at_ns=2 * S)
     for port, before, after in ((1, 5, 6), (5, 1, 2), (2, 6, 5), (6, 2, 1)):
-        s.sees(port, S - 1, "lit", before)  # what they were turned to last they keep until it is dark
+        s.sees(port, S - 1, "lit", before)  # until the dark time begins, the last circuits stay
         s.sees(port, S, "dark")
         s.sees(port, 2 * S - 1, "dark")
         s.sees(port, 2 * S, "lit", after)
-    s.sees(3, S, "lit", 7)  # what is not touched carries on
+    s.sees(3, S, "lit", 7)  # a circuit that is not changed stays lit
     s.disconnect(1, 6)
     s.sees(1, 3 * S, "unlit")
     s.sees(6, 3 * S, "unlit")
@@ -204,7 +208,7 @@ def the_agents_probe_is_answered_and_not_counted(s: Scene) -> None:
 def matchings_take_turns_by_the_clock(s: Scene) -> None:
     s.connect((1, 8))
     s.keep((0, 300), 1000, 10, [(1, 5), (2, 6)], [(1, 6), (2, 7)], at=S)
-    s.sees(1, S - 1, "lit", 8)  # before it begins, circuits are as they were turned
+    s.sees(1, S - 1, "lit", 8)  # before the timetable begins, the circuits last set stay
     for begun in (S, S + 1000, S + 7_000_000):
         for port in (1, 2, 3, 8):
             s.sees(port, begun, "dark")

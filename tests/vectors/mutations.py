@@ -1,6 +1,7 @@
-"""Malformed and adversarial frames by the thousand, made of good ones: NumPy only, no work per frame.
+"""Make malformed and adversarial frames from good ones by the thousand, in NumPy alone, without per-frame
+work.
 
-A row of a batch is one frame, `lengths` says how much of it is sent.
+Each row of a batch holds one frame; `lengths` says how many bytes of the row are sent.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ Rows = npt.NDArray[np.uint8]
 Lengths = npt.NDArray[np.int64]
 
 IP, UDP, HEADER = frame.ETHERNET_BYTES, frame.ETHERNET_BYTES + frame.IPV4_BYTES, frame.HEADERS_BYTES
-ROOM_BYTES = 64  # behind the longest frame
-# the ends of fields and of segments (tests/vectors/build.py)
+ROOM_BYTES = 64  # in a row, behind the longest frame
+# limits of fields and of segments (tests/vectors/build.py)
 EDGES = (
     *(0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 47, 48, 63, 64, 127, 128, 143, 144, 159, 160, 175, 176),
     *(255, 360, 361, 511, 512, 1023, 2**15, 2**16 - 1, 2**31, 2**32 - 1),
@@ -27,7 +28,7 @@ EDGES = (
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Frames to send, and of which good one each was made."""
+    """Frames to send, and the index of the good frame that each was made from."""
 
     rows: Rows
     lengths: Lengths
@@ -42,9 +43,10 @@ class Batch:
 
 
 def batch(random: np.random.Generator, good: Sequence[bytes], count: int, spared: float = 0.0) -> Batch:
-    """So many frames, each a good one with one or two things wrong, but for a share that is `spared`.
+    """Make `count` frames from good ones, each by a random kind of mutation, of which an unchanged replay is
+    one; a share `spared` of the frames is replayed.
 
-    What changes the header keeps the checksum right.
+    Mutations of header fields, lengths and addresses correct the UDP checksum.
     """
     made = _copies(random, good, count)
     kinds = random.integers(0, len(_KINDS), count)
@@ -59,7 +61,7 @@ def batch(random: np.random.Generator, good: Sequence[bytes], count: int, spared
 
 
 def damaged(random: np.random.Generator, good: Sequence[bytes], count: int) -> Batch:
-    """Good frames with one bit changed on the way, as a link does it."""
+    """Make frames with one bit flipped, as by a link, without correcting the checksum."""
     made = _copies(random, good, count)
     _bit(random, made.rows, made.lengths)
     return made
@@ -75,7 +77,7 @@ def _copies(random: np.random.Generator, good: Sequence[bytes], count: int) -> B
 
 
 def sum_again(rows: Rows) -> None:
-    """Puts the UDP checksums right over what the UDP length says, where that lies within the row."""
+    """Correct the UDP checksums over as many bytes as the UDP length says, where that is within the row."""
     rows[:, UDP + 6 : UDP + 8] = 0
     sizes = rows[:, UDP + 4].astype(np.int64) << 8 | rows[:, UDP + 5]
     for size in np.unique(sizes):
@@ -100,7 +102,7 @@ def _bit(random: np.random.Generator, rows: Rows, lengths: Lengths) -> None:
 
 
 def _field(random: np.random.Generator, rows: Rows, lengths: Lengths) -> None:
-    """One header field is a number from the edges, or any."""
+    """Set one header field to a number from EDGES, or to a random one."""
     values = np.where(
         random.random(len(rows)) < 0.7, random.choice(EDGES, len(rows)), random.integers(0, 2**32, len(rows))
     ).astype(np.uint64)
@@ -128,7 +130,7 @@ def _longer(random: np.random.Generator, rows: Rows, lengths: Lengths) -> None:
 
 
 def _claimed_lengths(random: np.random.Generator, rows: Rows, lengths: Lengths) -> None:
-    """Put lengths that are not the frame's into the headers, one or both."""
+    """Set wrong lengths in the IPv4 header, the UDP header, or both."""
     anything = random.integers(0, 2**16, (2, len(rows)))
     claimed = np.where(
         random.random((2, len(rows))) < 0.5,
@@ -156,7 +158,7 @@ def _noise_with_checksum(random: np.random.Generator, rows: Rows, lengths: Lengt
 
 
 def _addresses(random: np.random.Generator, rows: Rows, lengths: Lengths) -> None:
-    """Send it from or to somebody else of the fabric, or a group."""
+    """Set the source or destination to another address of the fabric, or to a group."""
     known = np.array(
         [
             [10, 0, 1, 254],
@@ -181,7 +183,7 @@ def _no_checksum(random: np.random.Generator, rows: Rows, lengths: Lengths) -> N
 
 
 def _unchanged(random: np.random.Generator, rows: Rows, lengths: Lengths) -> None:
-    """A replay."""
+    """Leave the frames as they are: replays."""
 
 
 _KINDS: tuple[Callable[[np.random.Generator, Rows, Lengths], None], ...] = (

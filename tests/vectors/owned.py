@@ -1,5 +1,5 @@
-"""Owned trees: sums that go to one owner alone, the owner's packets to all workers, and the beats of those
-(docs/luwu-network.md).
+"""Vectors of owned trees: sums that go to one owner alone, the owner's packets to all workers, and beats both
+ways (docs/luwu-network.md).
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ from tests.vectors.questions import question
 TABLE: Table = {}
 entry = vector(TABLE)
 OWNER_IP, OWNER_PORT = "10.0.1.3", 3
-PLACE, PLACE_PORT = 5, OPTICAL[0]  # a place below, by its number
+PLACE, PLACE_PORT = 5, OPTICAL[0]  # the number of a place below, and its port
 END = int(spec.Flag.END)
 ALL = (0, 1, PLACE)
 
 
 def top(count: int = 2, **changes: Any) -> Entry:
-    """Return the entry of the owner's switch: workers 0, 1, ... there, and the place below."""
+    """Return the entry of the owner's switch, with workers 0, 1, ... and the place below."""
     fields = {"places": 1 << PLACE, "program": "owned", "owner_ip": OWNER_IP, **changes}
     return job_in_unit(count, **fields)
 
 
 def inner(**changes: Any) -> Entry:
-    """Return one of workers 1 and 3 below the switch of another unit."""
+    """Return the entry of a switch with workers 1 and 3, below another unit's switch."""
     return job_across(**{"up_ip": UP_TOR_IP, "program": "owned", **changes})
 
 
@@ -88,19 +88,19 @@ def at_inner(v: Vector, **changes: Any) -> None:
 
 
 def below(fragment: int, **changes: Any) -> bytes:
-    """A partial sum of the place below, of two workers."""
+    """Return a partial sum over two workers from the place below."""
     slot = BASE + fragment % SIZE
     return partial(PLACE, fragment, **{"to_ip": TOR_IP, "from_ip": "10.0.6.254", "slot": slot, **changes})
 
 
 def summed(fragment: int, lanes: Lanes, contributors: int = 4, **changes: Any) -> Leaves:
-    """The sum that must leave for the owner."""
+    """Return the sum expected to leave for the owner."""
     fields: dict[str, Any] = {"contributors": contributors, "slot": fragment % SIZE, "count": 360, **changes}
     return _routed(packet(Op.SUM, fragment, lanes, TOR_IP, OWNER_IP, **fields))
 
 
 def upwards(fragment: int, lanes: Lanes, **changes: Any) -> Leaves:
-    """The partial sum that must leave `inner` for the place above."""
+    """Return the partial sum expected to leave `inner` for the place above."""
     fields: dict[str, Any] = {"worker": 1, "contributors": 2, "slot": UP_BASE + fragment % SIZE, **changes}
     return _routed(packet(Op.PARTIAL, fragment, lanes, TOR_IP, UP_TOR_IP, **fields))
 
@@ -112,7 +112,7 @@ def _routed(sent: frame.Frame) -> Leaves:
 
 
 def beat(worker: int, ack: int, credit: int, **changes: Any) -> bytes:
-    """A worker's beat to its switch, or with `op` another's."""
+    """Return a worker's beat to its switch; `op` and the addresses may make it another sender's."""
     source, destination = changes.pop("from_ip", f"10.0.1.{worker + 1}"), changes.pop("to_ip", TOR_IP)
     macs = {"source_mac": HOST_MAC, "destination_mac": TOR_MAC}
     fields = {"worker": worker, "slot": credit, "count": 0, "contributors": 0, **macs, **changes}
@@ -121,14 +121,14 @@ def beat(worker: int, ack: int, credit: int, **changes: Any) -> bytes:
 
 
 def beat_up(ack: int, credit: int, **changes: Any) -> Leaves:
-    """The beat that must leave: for the owner, or as `changes` say."""
+    """Return the beat expected to leave for the owner, or as `changes` say."""
     to_ip = changes.pop("to_ip", OWNER_IP)
     fields = {"worker": 0, "slot": credit, "count": 0, "contributors": 0, **changes}
     return _routed(packet(Op.PARAMETER_BEAT, ack, frame.NO_LANES, TOR_IP, to_ip, **fields))
 
 
 def from_owner(op: Op, fragment: int, **changes: Any) -> bytes:
-    """Parameters, or a beat, as the owner sends them."""
+    """Return parameters or a beat as the owner sends them."""
     source, destination = changes.pop("from_ip", OWNER_IP), changes.pop("to_ip", GROUP_IP)
     content = changes.pop("data", lanes(fragment) if op is Op.PARAMETERS else frame.NO_LANES)
     macs = {"source_mac": HOST_MAC, "destination_mac": GROUP_MAC}
@@ -157,7 +157,9 @@ def a_contribution_is_in_a_sum_once(v: Vector) -> None:
 
 @entry
 def a_sum_is_kept_and_goes_up_again(v: Vector) -> None:
-    """Whoever contributes again, and whatever it says: to the owner, and not back."""
+    """A repeated contribution, whatever its content, makes the sum go again to the owner, not back to
+    the sender.
+    """
     at_top(v)
     for worker in (0, 1):
         v.push(worker, 3, "aggregated", count=9)
@@ -184,7 +186,7 @@ def a_newer_fragment_takes_the_slot_of_one_that_is_not_complete(v: Vector) -> No
 @entry
 def fragments_of_owned_trees_come_round(v: Vector) -> None:
     at_top(v, count=1, places=0)
-    before, after = 2**32 - 5, 11  # of one slot
+    before, after = 2**32 - 5, 11  # in one slot
     assert before % SIZE == after % SIZE
     v.push(0, before, "completed", summed(before, sum_of(before, 0), 1))
     v.push(0, after, "completed", summed(after, sum_of(after, 0), 1))
@@ -255,7 +257,7 @@ def a_beat_goes_up_on_growth_or_from_the_lowest_member(v: Vector) -> None:
     v.sees(beat(PLACE, 4, 20), PLACE_PORT, "beat", beat_up(4, 20))
     v.sees(beat(1, 6, 22), 2, "beat")
     v.sees(beat(PLACE, 6, 22), PLACE_PORT, "beat")
-    v.sees(beat(0, 4, 20), 1, "beat", beat_up(4, 20))  # that the one before was lost is so made good
+    v.sees(beat(0, 4, 20), 1, "beat", beat_up(4, 20))  # replaces the beat before, had that been lost
     v.sees(beat(0, 5, 20), 1, "beat", beat_up(5, 20))
     v.sees(beat(1, 6, 22), 2, "beat")
     v.sees(beat(0, 5, 24), 1, "beat", beat_up(5, 22))
@@ -341,7 +343,7 @@ def the_owners_packets_go_to_all_workers(v: Vector) -> None:
     v.sees(from_owner(Op.PARAMETERS, 3), OWNER_PORT, "result", unchanged(To.OTHERS))
     v.sees(from_owner(Op.PARAMETERS, 3, flags=END, count=3), OWNER_PORT, "result", unchanged(To.OTHERS))
     v.sees(from_owner(Op.GRADIENT_BEAT, 7, slot=30), OWNER_PORT, "beat", unchanged(To.OTHERS))
-    v.push(0, 3, "aggregated")  # they touch no slot
+    v.push(0, 3, "aggregated")  # the owner's packets changed no slot
 
 
 @entry
@@ -396,7 +398,7 @@ def an_owned_tree_that_begins_again_knows_nothing_of_before(v: Vector) -> None:
     at_top(v, places=0)
     v.push(0, 3, "aggregated")
     v.sees(beat(0, 5, 20), 1, "beat")
-    v.admit(top(places=0))  # circuits changed: it is the same tree
+    v.admit(top(places=0))  # as after a change of circuits: the same tree
     v.sees(beat(1, 4, 19), 2, "beat", beat_up(4, 19))
     v.push(1, 3, "completed", summed(3, sum_of(3, 0, 1), 2))
     v.release()

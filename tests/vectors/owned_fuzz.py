@@ -1,6 +1,5 @@
-"""The fuzz at a switch with two owned trees, at the top of one and in the middle of the other, beside a job
-of the core's. Fragments are drawn around where each tree is, beats around what was heard; restarts come in
-between.
+"""Fuzz a switch with two owned trees, at the top of one and in the middle of the other, and a job of the
+core. Fragments are drawn around each tree's present one, beats around those received; restarts are mixed in.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ BINDINGS = {
     **{4: Sender(OTHER, 0), 5: Sender(OTHER, 1), 6: Sender(ACROSS, 1), 7: Sender(ACROSS, 3), 8: None},
 }
 GROUPS = {JOB: (1, 2, PLACE_PORT), OTHER: (4, 5), ACROSS: (6, 7, PLACE_PORT)}
-P4_PORTS = tuple(port for port in SWITCH_PORTS if port != FABRIC[-1])  # those that the tests' switch has
-FIRST = 2**32 - 40  # fragments and beats begin so that their numbers come round
+P4_PORTS = tuple(port for port in SWITCH_PORTS if port != FABRIC[-1])  # those of the P4 tests' switch
+FIRST = 2**32 - 40  # where fragments and beats begin, so that their numbers wrap around
 
 
 def entries(state: State) -> dict[int, Entry]:
-    """Return what the switch sums, of the generations of now, by job."""
+    """Return the switch's entries by job, in the jobs' present generations."""
     made = {
         JOB: top(),
         OTHER: job_in_unit(2, base=OTHER_BASE, group_ip=GROUP_IPS[OTHER]),
@@ -57,7 +56,7 @@ def entries(state: State) -> dict[int, Entry]:
 
 
 def palette(state: State, random: np.random.Generator) -> list[Sent]:
-    """Return what is sent at this stage."""
+    """Draw the packets of the next batch, each with the port where it belongs."""
     sent: list[Sent] = []
     owned = ((JOB, BASE, ((0, 1), (1, 2))), (ACROSS, ACROSS_BASE, ((1, 6), (3, 7))))
     for number, base, workers in owned:
@@ -89,7 +88,7 @@ def palette(state: State, random: np.random.Generator) -> list[Sent]:
 
 
 class ShotOwned(Shot, Protocol):
-    """A subject whose owned trees and slots can be compared."""
+    """A subject of the fuzz whose owned trees and slots can be compared with the model's."""
 
     def owned_difference(self, number: int, mine: OwnedTree) -> str: ...
     def slot_held(self, at: int) -> Held | None: ...
@@ -107,7 +106,7 @@ def _differs(model: Model, subject: ShotOwned, state: State) -> str:
 
 
 def switch(subject: ShotOwned, seed: int, packets: int, is_p4: bool = False) -> Findings:
-    """Shoot at a switch with owned trees; the subject is new, and a P4 one has one route for all."""
+    """Fuzz a new switch with owned trees; a P4 one has one route for all addresses."""
     random, findings = np.random.default_rng((seed, 5)), Findings("owned")
     state, model = State(FIRST), Model(TOR_IP, SLOTS, takes_empties=not is_p4)
     both: tuple[Model, ShotOwned] = (model, subject)

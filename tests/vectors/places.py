@@ -1,10 +1,10 @@
-"""The places that the fuzz shoots at, and what is sent to them, good or nearly: jobs that sum on while
-everything else happens.
+"""The places that are fuzzed, and the packets sent to them, well formed or nearly: jobs that go on summing
+while everything else happens.
 
-A switch is at the top of two jobs and in the middle of a third, one of the two has a second tree in the
-middle of which it is, one job only passes; hosts are workers, places or nothing, and ports lead to other
-switches. A host has a worker of one job, is at the top of another, with a worker of its own, and in the
-middle of a third.
+The switch is at the top of two jobs and in the middle of a third; one of the two has a second tree, in the
+middle of which the switch is; a fourth job only passes through. Its ports lead to hosts that are workers,
+places or neither, and to other switches. The host has a worker of one job, is at the top of another with a
+worker of its own, is in the middle of a third, and relays the results of a fourth.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ FRAGMENTS = (0, 2**31 - 200, 2**32 - 200)  # where a run's fragments may begin
 
 @dataclass(slots=True)
 class State:
-    """The state of a place's jobs: how far they are."""
+    """How far the jobs of a place are: the present fragment and each job's generation."""
 
     fragment: int
     generations: dict[int, int] = field(default_factory=dict)
@@ -78,7 +78,7 @@ Entries = dict[tuple[int, int], Entry]  # by job and tree
 
 
 def at_switch_now(state: State) -> Entries:
-    """Return what a switch sums, of the generations of now."""
+    """Return the switch's entries, in the jobs' present generations."""
     made = {
         (JOB, 0): job_in_unit(2),
         (JOB, 1): job_across(tree=1, workers=0b1, places=0b10, number=0, base=SECOND_BASE),
@@ -90,7 +90,7 @@ def at_switch_now(state: State) -> Entries:
 
 
 def at_host_now(state: State) -> Entries:
-    """Return what a host sums."""
+    """Return the host's entries, in the jobs' present generations."""
     upwards: dict[str, Any] = {"up_ip": TOR_IP, "up_base": ACROSS_BASE, "result_base": ACROSS_BASE}
     made = {
         (OTHER, 0): job_at_ps(2, workers=0b1000),
@@ -105,7 +105,7 @@ def puller(state: State) -> Puller:
 
 
 def _lacking(random: np.random.Generator) -> dict[str, int]:
-    """Return what a partial sum or a result may say of who is in it."""
+    """Draw the fields by which a partial sum or a result says which contributions it lacks."""
     return {
         "contributors": int(random.integers(0, 70)),
         "flags": int(random.integers(0, 16)),
@@ -113,11 +113,11 @@ def _lacking(random: np.random.Generator) -> dict[str, int]:
     }
 
 
-Sent = tuple[bytes, int]  # a frame, and the port that it comes by when nothing is wrong
+Sent = tuple[bytes, int]  # a frame, and the port where it belongs
 
 
 def at_switch(state: State, random: np.random.Generator) -> list[Sent]:
-    """Return what is sent to a switch at this stage."""
+    """Draw the switch's packets of the next batch."""
     sent: list[Sent] = []
     for at in _window(state, random):
         for number, tree, base, first, workers in (
@@ -168,7 +168,7 @@ def at_switch(state: State, random: np.random.Generator) -> list[Sent]:
 
 
 def at_host(state: State, random: np.random.Generator) -> list[Sent]:
-    """Return what is sent to a host at this stage."""
+    """Draw the host's packets of the next batch."""
     sent: list[Sent] = []
     for at in _window(state, random):
         for number, base in ((OTHER, UP_BASE), (ACROSS, MIDDLE_BASE), (TRANSIT, RELAYED_BASE)):
@@ -205,8 +205,8 @@ def at_host(state: State, random: np.random.Generator) -> list[Sent]:
 def _questions(
     random: np.random.Generator, at: int, asker: int, port: int, to_ip: str, **fields: Any
 ) -> list[Sent]:
-    """Return a question of fragments around one, some of which are known already, and an answer of the same
-    lanes to somebody.
+    """Draw a question about fragments from `at` on, some of them already answered, and an answer with the
+    same lanes to another host.
     """
     lanes = np.zeros(spec.LANES, np.uint32)
     count = int(random.choice((0, 1, SIZE // 2, SIZE, recovery.MOST, recovery.MOST + 1)))
@@ -221,7 +221,7 @@ def _questions(
 
 
 def _window(state: State, random: np.random.Generator) -> list[int]:
-    """Fragments under way, and two that are out of it: an older one, and one that comes too early."""
+    """Return the fragments within the window, an older one, and one that is too early."""
     near = [state.fragment + ahead for ahead in range(AHEAD)]
     far = [
         state.fragment - int(random.integers(1, 2 * SIZE)),
@@ -231,8 +231,8 @@ def _window(state: State, random: np.random.Generator) -> list[int]:
 
 
 def _serviced(sent: Sequence[Sent], random: np.random.Generator) -> list[Sent]:
-    """Give the packets types of service of all kinds: congestion experienced or not, and other classes (RFC
-    2474, RFC 3168).
+    """Give the packets random types of service: with and without congestion experienced, and of several
+    classes (RFC 2474, RFC 3168).
     """
     made = []
     for data, port in sent:

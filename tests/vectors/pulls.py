@@ -1,5 +1,5 @@
-"""Results and notices at a worker's host: what lands in the ring, what wakes the worker, and what must change
-nothing.
+"""Vectors of results and notices at a worker's host: what is stored in the ring, what wakes the worker, and
+what must change nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tests.vectors.build import (
 
 TABLE: Table = {}
 entry = vector(TABLE)
-# the worker sits at the host that is a PS in other vectors
+# the worker's host is the PS of other vectors
 PULLER = Puller(JOB, GENERATION, (UP_BASE,), SIZE, spec.LANES, PS_IP, PS_MAC)
 
 
@@ -57,7 +57,7 @@ def arrives(v: Vector, fragment: int, verdict: str, *leaves: Leaves, **changes: 
 
 
 def finds(v: Vector, received: int, notices: int = 0, **ring: Stored) -> None:
-    """`p3=...` is what place 3 holds."""
+    """Check what the worker finds: results, notices, and the ring's content (`p3=...` is place 3)."""
     v.steps.append(Holds(received, notices, {int(place[1:]): stored for place, stored in ring.items()}))
 
 
@@ -71,7 +71,7 @@ def notice(**changes: Any) -> bytes:
 
 
 def woken(data: bytes, port: int = spec.UDP_PORT) -> Leaves:
-    """The result, addressed to the host itself, and to the worker's port there."""
+    """Return the result that wakes the worker, now addressed to the host itself and the worker's port."""
     made = altered(data, 0, bytes.fromhex(PS_MAC.replace(":", "")))
     made = altered(altered(altered(made, 22, b"\x40"), 24, b"\0\0"), 30, bytes([10, 0, 3, 1]))
     made = altered(altered(made, 24, frame.checksum(made[14:34]).to_bytes(2, "big")), 40, b"\0\0")
@@ -140,7 +140,7 @@ def numbers_of_results_come_round(v: Vector) -> None:
     worker(v)
     for fragment in (MASK - 1, MASK, 0, 2**31 - 1, 2**31, MASK):
         arrives(v, fragment, "pulled", slot=UP_BASE + 4)
-    arrives(v, 2**31 - 1, "pull_duplicate", slot=UP_BASE + 4)  # half of all numbers away: older
+    arrives(v, 2**31 - 1, "pull_duplicate", slot=UP_BASE + 4)  # half the number range away: counts as older
     arrives(v, 2**31 - 2, "pulled", slot=UP_BASE + 4)
     finds(v, 7, p4=stored(2**31 - 2))
 
@@ -185,7 +185,8 @@ def one_result_wakes_the_worker(v: Vector) -> None:
     good = result_from_ps(1, lanes(1), ttl=9)
     v.sees(good, 1, "pulled", woken(good))
     arrives(v, 2, "pulled")
-    v.steps.append(Ask(3))  # too late: that many are there, and the worker looks before it sleeps
+    # wakes nobody: three results are stored already, and a worker checks that before it sleeps
+    v.steps.append(Ask(3))
     arrives(v, 2, "pull_duplicate")
     arrives(v, 3, "pulled")
     v.steps.append(Ask(5))
@@ -260,7 +261,7 @@ def a_host_may_be_a_worker_and_a_parameter_server(v: Vector) -> None:
     v.admit(job_at_ps(2))
     v.sees(partial(0, 2), 1, "aggregated")
     arrives(v, 2, "pulled", job=JOB + 1)
-    arrives(v, 3, "malformed")  # this host makes them
+    arrives(v, 3, "malformed")  # this host makes that job's results itself
     arrives(v, 3, "bad_job", job=JOB + 2)
     leaves = result(2, sum_of(2, 0, 1), 4, To.GROUP, PS_IP, slot=UP_BASE + 2)
     v.sees(partial(1, 2), 1, "completed", leaves)

@@ -1,4 +1,4 @@
-"""Questions: which fragments of a range a place has. They change nothing."""
+"""Vectors of questions: which fragments of a range a place has. They change no state."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ AGAIN = int(spec.Flag.RETRANSMIT)
 
 
 def asked(first: int, *states: Found, width: int = spec.LANES) -> Lanes:
-    """The lanes of a question of as many fragments, by what is known of each."""
+    """Return a question's lanes: one per fragment, with what is known of it."""
     summed = np.zeros(width, np.uint32)
     for place, each in enumerate(states):
         summed[place] = recovery.lane((first + place) % SIZE, each)
@@ -80,8 +80,8 @@ def answer(
     to: To = To.BACK,
     **changes: Any,
 ) -> Leaves:
-    """The answer that must leave: if it goes back, for the address that the question came from, since the
-    stack of a host takes no other; else its route says for which.
+    """Return the answer expected to leave. One that goes back has the question's source MAC as its
+    destination, for a host's stack takes no other; else its route gives the MAC.
     """
     fields = {"worker": worker, "count": len(states), "slot": 0, **changes}
     words = asked(first, *states, width=fields.get("lanes", spec.LANES))
@@ -91,7 +91,7 @@ def answer(
 
 
 def onward(worker: int, first: int, *states: Found, from_ip: str, to_ip: str = PS_IP) -> Leaves:
-    """The question that must leave for the place above, PS_IP."""
+    """Return the question expected to leave for the place above, at PS_IP."""
     fields = {"worker": worker, "count": len(states), "slot": 0, "flags": AGAIN}
     sent = compared(packet(spec.Op.QUESTION, first, asked(first, *states), from_ip, to_ip, **fields))
     return Leaves(To.ROUTE, {name: value for name, value in sent.items() if name != "destination_mac"})
@@ -104,7 +104,9 @@ def in_unit(v: Vector, workers: int = 2) -> None:
 
 @entry
 def a_question_is_answered_for_each_slot(v: Vector) -> None:
-    """Empty, incomplete without the asker and with it, complete, of an older and of a newer fragment."""
+    """The slots: empty; incomplete without and with the asker's push; complete; of an older fragment; of a
+    newer one.
+    """
     in_unit(v)
     v.push(1, 1, "aggregated")
     v.push(0, 2, "aggregated")
@@ -128,7 +130,7 @@ def a_question_names_slots_of_its_segment(v: Vector) -> None:
     outside[1] = SIZE
     v.sees(question(0, 0, 2, data=outside), 1, "bad_slot")
     known = outside.copy()
-    known[1] = recovery.lane(SIZE, Found.HELD)  # it is known, so that nobody looks
+    known[1] = recovery.lane(SIZE, Found.HELD)  # already answered: the slot is not read
     leaves = answer(0, 0, Found.LACKS, to_ip="10.0.1.1", count=2)
     assert leaves.fields
     words = [int(recovery.lane(0, Found.LACKS)), int(known[1]), *[0] * (spec.LANES - 2)]
@@ -169,7 +171,9 @@ def a_question_of_few_lanes(v: Vector) -> None:
 
 @entry
 def a_question_after_a_repetition_goes_on(v: Vector) -> None:
-    """An inner place sends it up only where a sum went up, and only if it says that it was asked before."""
+    """An inner place sends a question up only if a sum of it went up, and only if the question is marked as
+    repeated.
+    """
     v.senders |= workers_at_ports([1, 3])
     v.admit(job_across())
     v.push(1, 5, "aggregated")
@@ -187,7 +191,7 @@ def a_question_after_a_repetition_goes_on(v: Vector) -> None:
 
 @entry
 def a_question_from_a_place_is_answered_to_the_worker(v: Vector) -> None:
-    """A host at the top: it fills in what the place below could not say."""
+    """A host at the top fills in what the place below could not tell, and answers the worker."""
     v.is_host = True
     v.admit(job_at_ps(2))
     v.sees(partial(1, 4), 1, "aggregated")
@@ -226,7 +230,7 @@ def told_to(to_ip: str, **changes: Any) -> bytes:
 
 @entry
 def an_answer_passes_switches(v: Vector) -> None:
-    """It comes from another switch, or from a host that is a place; it is for no switch."""
+    """It comes from another switch, or from a host that is a place; no switch is its destination."""
     v.senders |= {1: (Sender(JOB, 0, True),), 2: (Sender(JOB, 1),)}
     v.admit(job_in_unit(2))
     v.sees(told_to("10.0.1.3"), 201, "forwarded", unchanged(To.ROUTE))
@@ -248,7 +252,9 @@ def an_answer_comes_to_the_workers_socket(v: Vector) -> None:
 
 
 def a_bmv2_switch_loses_questions() -> Vector:
-    """It does not know them: nothing leaves, and its sums stay as they are."""
+    """Return a vector of a switch that does not know questions: nothing leaves, and its sums are
+    unchanged.
+    """
     v = Vector("a bmv2 switch loses questions")
     in_unit(v)
     v.push(0, 0, "aggregated")

@@ -1,4 +1,4 @@
-"""Hosts that relay: results leave as copies, one for each member, each by its own address."""
+"""Vectors of hosts that relay: a result leaves as copies, each to one member's address."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ from tests.vectors.pulls import finds, stored
 TABLE: Table = {}
 entry = vector(TABLE)
 
-ABOVE_IP = OTHER_IP  # of the host above a head
+ABOVE_IP = OTHER_IP  # of the host above the head
 MEMBERS = ((1, 5), (2, 6))
-WORKER_4, PLACE_1 = "10.0.1.5", "10.0.2.254"  # what they send from
+WORKER_4, PLACE_1 = "10.0.1.5", "10.0.2.254"  # their addresses
 DEGRADED: dict[str, Any] = {"flags": int(spec.Flag.FINAL | spec.Flag.DEGRADED), "age": 9}
 
 
@@ -59,7 +59,7 @@ def at_top(v: Vector, **changes: Any) -> None:
 
 
 def head(v: Vector, **changes: Any) -> None:
-    """The host of worker 3 heads worker 4 and place 1; above it is another host."""
+    """Admit the host of worker 3 as the head of worker 4 and place 1, below another host."""
     v.is_host, v.copied_for = True, MEMBERS
     v.senders[LOOP_PORT] = (Sender(JOB, 3),)
     fields = {"up_ip": ABOVE_IP, "up_base": BASE, "result_base": BASE, "number": 1, "group_ip": NO_IP}
@@ -67,19 +67,19 @@ def head(v: Vector, **changes: Any) -> None:
 
 
 def copied(v: Vector, fragment: int, summed: Lanes, contributors: int, **changes: Any) -> tuple[Leaves, ...]:
-    """The copies of a result that is made here, of a packet that was sent to TOR_MAC."""
+    """Return the copies expected of a result made here from a packet that was sent to TOR_MAC."""
     fields = {"slot": UP_BASE + fragment % SIZE, "destination_mac": TOR_MAC, **changes}
     return copies(v, result_frame(fragment, summed, PS_IP, contributors, PS_IP, **fields))
 
 
 def from_above(fragment: int, summed: Lanes, **changes: Any) -> bytes:
-    """A copy that comes to a head."""
+    """Return a copy of a result that comes to the head."""
     fields = {"slot": BASE + fragment % SIZE, "to_ip": PS_IP, "destination_mac": PS_MAC, **changes}
     return result_from_ps(fragment, summed, **fields)
 
 
 def back(fragment: int, summed: Lanes, contributors: int, to_ip: str, **changes: Any) -> Leaves:
-    """A result that goes to the one who asked again, by its own address."""
+    """Return the result expected to go back to the address of a sender that repeats."""
     sent = compared(result_frame(fragment, summed, PS_IP, contributors, to_ip, **changes))
     return Leaves(To.BACK, {name: value for name, value in sent.items() if name != "destination_mac"})
 
@@ -106,7 +106,7 @@ def a_host_at_the_top_copies_results(v: Vector) -> None:
 
 @entry
 def a_host_without_a_worker_copies_to_its_members_alone(v: Vector) -> None:
-    """A mark of a contribution is on each copy."""
+    """A congestion mark of a contribution is on every copy."""
     at_top(v)
     v.sees(partial(0, 2, tos=CE), 1, "aggregated")
     sent = copied(v, 2, sum_of(2, 0, 1), 4, tos=CE)
@@ -116,7 +116,9 @@ def a_host_without_a_worker_copies_to_its_members_alone(v: Vector) -> None:
 
 @entry
 def a_head_sums_and_copies_what_comes_from_above(v: Vector) -> None:
-    """A result is copied once: who lost a copy asks the head, which has it."""
+    """A result is copied once; a member that lost its copy repeats its push, and the head answers with
+    the result.
+    """
     head(v)
     v.sees(from_elsewhere(4, 2), 1, "aggregated")
     v.sees(own(2), LOOP_PORT, "aggregated")
@@ -127,7 +129,7 @@ def a_head_sums_and_copies_what_comes_from_above(v: Vector) -> None:
     summed = lanes(9)
     v.sees(from_above(2, summed, slot=UP_BASE + 2), 1, "bad_slot")
     v.sees(from_above(2, summed, generation=9), 1, "bad_generation")
-    v.sees(result_from_ps(2, summed, slot=BASE + 2), 1, "malformed")  # to a group
+    v.sees(result_from_ps(2, summed, slot=BASE + 2), 1, "malformed")  # a result to a group
     v.sees(from_above(2, summed, to_ip="10.0.3.2"), 1, "malformed")
     v.sees(from_above(2, summed), 1, "result", *copies(v, Frame.parse(from_above(2, summed))))
     v.sees(from_above(2, summed), 1, "pull_duplicate")
@@ -138,7 +140,7 @@ def a_head_sums_and_copies_what_comes_from_above(v: Vector) -> None:
 
 @entry
 def a_head_copies_results_of_its_generation_alone(v: Vector) -> None:
-    """A slot that keeps a result of the job's last start does not stop one of now."""
+    """A slot that still keeps a result of the former generation does not hold up one of this generation."""
     head(v)
     v.sees(own(2), LOOP_PORT, "aggregated")
     data = from_above(2, lanes(9), **DEGRADED)
@@ -153,7 +155,9 @@ def a_head_copies_results_of_its_generation_alone(v: Vector) -> None:
 
 @entry
 def a_heads_worker_takes_results_by_the_loop(v: Vector) -> None:
-    """A result that comes by eth0 is copied, and not pulled; one of another tree is the worker's."""
+    """A result of the relayed tree that comes by eth0 is copied, not pulled; one of the worker's other tree
+    is pulled.
+    """
     head(v)
     bases = (BASE, UP_BASE + SIZE)
     v.steps.append(Attach(Puller(JOB, GENERATION, bases, SIZE, spec.LANES, PS_IP, PS_MAC)))
@@ -166,7 +170,9 @@ def a_heads_worker_takes_results_by_the_loop(v: Vector) -> None:
 
 @entry
 def a_head_that_lacks_a_sum_copies_a_degraded_result(v: Vector) -> None:
-    """The place above was ticked: the result is kept where a sum was begun, and copied in any case."""
+    """The place above was ticked: the head keeps the result if its own sum had begun, and copies it in
+    any case.
+    """
     head(v)
     v.sees(own(2), LOOP_PORT, "aggregated")
     data = from_above(2, lanes(9), **DEGRADED)
@@ -188,7 +194,9 @@ def a_tick_at_the_top_is_copied_to_all(v: Vector) -> None:
 
 @entry
 def a_switch_lets_copies_of_hosts_that_relay_pass(v: Vector) -> None:
-    """Copies of their own job pass, to hosts alone; a host that does not relay sends results to groups."""
+    """A switch forwards copies of the sender's own job to hosts only. A host that does not relay may send
+    results to groups only.
+    """
     v.senders |= {1: (Sender(JOB, 0, True, True),), 2: (Sender(JOB, 1, True),), 3: (Sender(JOB, 2),)}
     v.admit(job_in_unit(3))
     for to_ip in ("10.0.1.3", "10.0.2.9", PS_IP):

@@ -1,5 +1,5 @@
-"""The run of a vector on a subject, which says where it departs. A subject is whatever has `Subject`'s
-methods.
+"""Run a vector on a subject and list where the subject departs from it. A subject is anything with the
+methods of `Subject`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.vectors.build import (
 
 
 class Subject(Protocol):
-    """One place: a switch or a host."""
+    """A place under test: a switch or a host."""
 
     def bind(self, port: int, senders: Iterable[Sender]) -> None: ...
     def set_group(self, number: int, tree: int, ports: Sequence[int]) -> None: ...
@@ -48,13 +48,13 @@ class Subject(Protocol):
 
 
 class Blocks(Protocol):
-    """A subject whose jobs are summed by blocks, and whose sources may leave."""
+    """A subject that sums by block records, and whose sources may leave."""
 
     def leave(self, number: int, tree: int, sources: int) -> None: ...
 
 
 class Worker(Protocol):
-    """A subject of vectors at hosts, with a worker there, its ring, and its words."""
+    """A subject of vectors at hosts, with a worker's ring and its words (results stored, notices)."""
 
     def attach(self, puller: Puller) -> None: ...
     def detach(self) -> None: ...
@@ -67,7 +67,7 @@ PARTS = {name: make for name in programs() if (make := part_class(name, REFERENC
 
 
 class Model(Aggregator):
-    """The reference model as a subject, with all systems' programs."""
+    """The reference model as a subject, with the programs of all systems."""
 
     def __init__(
         self,
@@ -81,14 +81,14 @@ class Model(Aggregator):
 
     @property
     def blocks(self) -> ReferenceBlocks:
-        """Return its block records."""
+        """Return the model's block records."""
         part = self.part("blocks")
         assert isinstance(part, ReferenceBlocks)
         return part
 
     @property
     def owned(self) -> ReferenceOwned:
-        """Return its owned trees."""
+        """Return the model's owned trees."""
         part = self.part("owned")
         assert isinstance(part, ReferenceOwned)
         return part
@@ -130,8 +130,8 @@ class Model(Aggregator):
 
 
 def play(vector: Vector, subject: Subject) -> list[str]:
-    """Return what was not as the vector says, a line each. By which ports frames leave is compared where the
-    subject says it.
+    """Run a vector; return a line for each departure. The ports by which frames leave are compared where the
+    subject tells them.
     """
     for port, senders in vector.senders.items():
         subject.bind(port, senders)
@@ -181,16 +181,16 @@ def _at_worker(step: Attach | Ask | Holds, subject: Worker) -> list[str]:
 
 
 def same_result(first: Stored | None, second: Stored | None) -> bool:
-    """Return whether two places of rings hold the same."""
+    """Return whether two places of rings hold the same result."""
     if first is None or second is None:
         return first is second
     words = [(held.fragment, held.contributors, held.flags) for held in (first, second)]
-    some = min(first.lanes.size, second.lanes.size)  # a subject may have room for more than a job's
+    some = min(first.lanes.size, second.lanes.size)  # a subject's places may have more lanes than the job
     return words[0] == words[1] and bool((first.lanes[:some] == second.lanes[:some]).all())
 
 
 def expected_ports(vector: Vector, step: Arrival, leaves: Leaves) -> tuple[int, ...]:
-    """The ports by which a frame must leave."""
+    """Return the ports by which a frame must leave."""
     if leaves.to in (To.GROUP, To.OTHERS, To.WORKERS):
         group = vector.group(int.from_bytes(step.data[48:50], "big"))
         others = group if leaves.to is To.GROUP else tuple(port for port in group if port != step.port)
@@ -210,7 +210,7 @@ def expected_ports(vector: Vector, step: Arrival, leaves: Leaves) -> tuple[int, 
 
 
 def departures(vector: Vector, step: Arrival, emissions: Sequence[Emission]) -> list[str]:
-    """Say how the frames that left differ from those that should have."""
+    """Describe how the frames that left differ from those expected."""
     if len(emissions) != len(step.leaves):
         return [f"{len(emissions)} frames left, expected {len(step.leaves)}"]
     wrong = []
@@ -229,7 +229,7 @@ def _difference(came: bytes, data: bytes, leaves: Leaves) -> list[str]:
     if leaves.data:
         return [] if data == leaves.data else [f"{data[:90].hex()} left, expected {leaves.data[:90].hex()}"]
     if leaves.fields is None:
-        # a switch that forwards may rewrite the MAC addresses
+        # a switch may rewrite the MAC addresses of what it forwards
         return [] if data[12:] == came[12:] else ["the frame left changed"]
     try:
         left = Frame.parse(data).fields()

@@ -1,5 +1,5 @@
-"""Scenes of packets at a switch from which parallel circuits lead to another: which one each takes, and which
-while some are dark. Data, and how it is played.
+"""Scenes at a switch with parallel circuits to another switch: which circuit each packet takes, also while
+some circuits are dark. The scenes are data; `play` runs them.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tests.vectors.build import (
 
 PARALLEL = (201, 202, 203)  # the ports of the circuits
 WORKER = 1  # the port of worker 0
-FROM = 64  # the port of a host that sends other things
+FROM = 64  # the port of a host that sends other traffic
 ROUTES = {("10.0.2.0", 24): Route(PARALLEL[0], None, PARALLEL[1:]), ("10.0.1.0", 24): Route(FROM)}
-# of three circuits, and of two, by fragment: the upper bits of its number times 0x9e3779b1
+# the circuit by fragment, of three and of two circuits: by the upper bits of the fragment times 0x9e3779b1
 OF_THREE = (0, 1, 0, 2, 1, 0, 2, 0, 2, 1, 0, 2)
 OF_TWO = (0, 1, 0, 1, 0, 0, 1, 0, 1, 1, 0, 1)
 
 
 class Spreader(Protocol):
-    """A switch whose ports PARALLEL are lit."""
+    """A switch whose ports PARALLEL lead to parallel circuits."""
 
     def bind(self, port: int, senders: Iterable[Sender]) -> None: ...
     def set_group(
@@ -59,7 +59,7 @@ class Comes:
 
 @dataclass(slots=True)
 class Scene:
-    """A scene: what happens, in order. `in_dark`: some circuits are dark in it, which P4 does not see."""
+    """Steps at the switch, in order. `in_dark`: some circuits are dark, which a P4 switch cannot see."""
 
     steps: list[Comes | Callable[[Spreader], None]] = field(default_factory=list)
     in_dark: bool = False
@@ -80,7 +80,7 @@ class Scene:
 
 
 def play(scene: Scene, switch: Spreader) -> list[str]:
-    """Return what was not as the scene says, a line each."""
+    """Run a scene at a switch; return a line for each departure from what it expects."""
     wrong = []
     switch.set_routes(ROUTES)
     switch.bind(WORKER, [Sender(JOB, 0)])
@@ -101,7 +101,7 @@ def play(scene: Scene, switch: Spreader) -> list[str]:
 def datagram(
     protocol: int, source: str, destination: str, ports: tuple[int, int], fragment: int = 0
 ) -> bytes:
-    """A frame of TCP or UDP, or a fragment of one."""
+    """Return a frame of TCP or UDP, or a fragment of a datagram."""
     payload = struct.pack("!HH", *ports) + bytes(36)
     addresses = b"".join(bytes(map(int, ip.split("."))) for ip in (source, destination))
     ip = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(payload), 7, fragment, 64, protocol, 0) + addresses
@@ -125,7 +125,7 @@ def entry(write: Callable[[Scene], None]) -> None:
 def gradients_that_pass_take_circuits_by_their_fragment(s: Scene) -> None:
     for fragment, circuit in enumerate(OF_THREE):
         s.sees(push(0, fragment, to_ip=OTHER_IP), WORKER, PARALLEL[circuit])
-    for fragment, circuit in enumerate(OF_THREE):  # from wherever, whatever else is in them
+    for fragment, circuit in enumerate(OF_THREE):  # by any port, and whatever the other fields are
         s.sees(partial(5, fragment, to_ip="10.0.2.254", tree=3), 203, PARALLEL[circuit])
 
 
@@ -136,7 +136,7 @@ def a_connection_takes_one_circuit_both_ways_and_its_neighbour_another(s: Scene)
         for port, circuit in zip(range(40000, 40012), (1, 0, 2, 1, 0, 1, 0, 2, 1, 0, 2, 1), strict=True):
             s.sees(datagram(protocol, *ends, (port, 5001)), FROM, PARALLEL[circuit])
             s.sees(datagram(protocol, *ends, (5001, port)), FROM, PARALLEL[circuit])
-        for port in (40000, 40001, 40002):  # all fragments of a datagram, and ports are in the first alone
+        for port in (40000, 40001, 40002):  # all fragments take one circuit: only the first has the ports
             for more in (0x2000, 185):
                 s.sees(datagram(protocol, *ends, (port, 5001), more), FROM, PARALLEL[1])
     s.sees(datagram(1, *ends, (40001, 5001)), FROM, PARALLEL[1])
@@ -147,10 +147,10 @@ def results_leave_by_one_of_the_parallel_circuits(s: Scene) -> None:
     s.group([PARALLEL], job_in_unit(1))
     for fragment, circuit in enumerate(OF_THREE):
         s.sees(push(0, fragment), WORKER, WORKER, PARALLEL[circuit])
-    s.group([PARALLEL[:2], PARALLEL[2:]], job_in_unit(1))  # circuits change
+    s.group([PARALLEL[:2], PARALLEL[2:]], job_in_unit(1))  # the bundles change
     for fragment in range(16, 28):
         s.sees(push(0, fragment), WORKER, WORKER, PARALLEL[_two(fragment)], PARALLEL[2])
-        s.sees(push(0, fragment), WORKER, WORKER)  # again, to the one who asks
+        s.sees(push(0, fragment), WORKER, WORKER)  # a repetition: back to the sender only
     s.group([], job_in_unit(1))
     s.sees(push(0, 33), WORKER, WORKER)
 

@@ -1,4 +1,6 @@
-"""Sums within one unit: completion, repetition, slots taken over, segments used again."""
+"""Vectors of sums within one unit: completion, repetition, slots taken over by newer fragments, segments used
+by the next job.
+"""
 
 from __future__ import annotations
 
@@ -62,8 +64,8 @@ for _workers in range(1, spec.MAX_WORKERS + 1):
 
 @entry
 def checksums_around_zero(v: Vector) -> None:
-    """A sum that comes to 0 is sent as 65535, for 0 says that there is none (RFC 768); just above it, the
-    carry carries again.
+    """A UDP checksum of 0 is sent as 65535, for 0 means none (RFC 768); values just above 0 need a second
+    end-around carry.
     """
     job_of(v, 2)
     for fragment in range(10):
@@ -71,7 +73,7 @@ def checksums_around_zero(v: Vector) -> None:
         mine[0] = 0
         mine[0] = checksum_of(push(0, fragment, data=mine))  # makes the push's checksum 65535
         summed = total(mine, theirs)
-        summed[0] = 2**17  # so much more than the first push has there
+        summed[0] = 2**17  # this much more than the first push's lane
         summed[0] += checksum_of(result_frame(fragment, summed, TOR_IP, 2).pack()) + fragment
         theirs[0] = summed[0] - mine[0]
         if not fragment:
@@ -87,10 +89,10 @@ def checksums_around_zero(v: Vector) -> None:
 
 @entry
 def a_carry_of_ipv4s_checksum_carries_again(v: Vector) -> None:
-    """A result keeps the identification of the packet that completed it: such that all words come to 65535
-    and a carry.
+    """A result keeps the IPv4 identification of the packet that completed it; here one that makes the sum of
+    all words 65535 and a carry.
 
-    As numbers of the network's byte order, and of the other, in which engines may add (RFC 1071, section 2).
+    In network byte order and in the other, in which an engine may add (RFC 1071, section 2).
     """
     job_of(v, 2)
     orders: tuple[Literal["big", "little"], ...] = ("big", "little")
@@ -212,7 +214,7 @@ def a_mark_on_a_contribution_is_on_the_sum(v: Vector) -> None:
         v.push(
             2, fragment, "completed", result(fragment, summed, 3, tos=CE if any(marked) else ECT), tos=tos[2]
         )
-        # a repetition has the ECN field of who asked
+        # a repeated result has the ECN field of the push that asked for it
         v.push(0, fragment, "resent", result(fragment, summed, 3, To.BACK, tos=ECT), tos=ECT)
         v.push(1, fragment, "resent", result(fragment, summed, 3, To.BACK, tos=CE), tos=CE)
 
@@ -224,7 +226,7 @@ def a_mark_does_not_outlive_its_fragment(v: Vector) -> None:
     v.push(0, 0, "duplicate", tos=CE)
     v.push(1, 0, "completed", result(0, sum_of(0, 0, 1), 2, tos=CE), tos=ECT)
     v.push(0, SIZE, "aggregated", tos=ECT)
-    v.push(0, SIZE, "duplicate", tos=CE)  # which is of no contribution
+    v.push(0, SIZE, "duplicate", tos=CE)  # a duplicate's mark does not count
     v.push(1, SIZE, "completed", result(SIZE, sum_of(SIZE, 0, 1), 2, tos=ECT), tos=ECT)
 
 
@@ -245,7 +247,7 @@ def fragments_compare_as_signed_differences(v: Vector) -> None:
     v.push(1, 5, "completed", result(5, sum_of(5, 0, 1), 2, **slot), **slot)
     v.push(1, 5 + 2**31, "stale", **slot)
     at = 5
-    for step in (2**31 - 1, 2**31 - 1, 3, 1):  # to 2**32 + 7, which is 7
+    for step in (2**31 - 1, 2**31 - 1, 3, 1):  # up to 2**32 + 7, which wraps to 7
         before, at = at, (at + step) % 2**32
         v.push(0, at, "aggregated", **slot)
         v.push(1, before, "stale", **slot)

@@ -1,7 +1,7 @@
-"""THE table of packet vectors: scenes at one aggregator, in docs/protocol.md's words. Data only; the
+"""The table of all packet vectors: scenes at one aggregator, in the words of docs/protocol.md. Data only; the
 reference model, XDP and P4 run it.
 
-Those of the optical switch, which knows no protocol, are in tests/vectors/lights.py.
+The scenes of the optical switch, which parses no protocol, are in tests/vectors/lights.py.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Sums that are completed without all their contributors: ticks, what is degraded by them, and what comes too
-late.
+"""Vectors of sums completed without all contributors: ticks, what they degrade, and contributions that come
+too late.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def three(v: Vector) -> None:
 
 
 def leaving_out() -> dict[str, Any]:
-    """Return what a push has whose worker leaves its values out."""
+    """Return the fields of a push whose worker leaves its values out."""
     return {"data": NOBODYS, "flags": DEGRADED, "contributors": 0}
 
 
@@ -72,11 +72,12 @@ def a_tick_completes_a_slot(v: Vector) -> None:
     v.tick(2, "tick_late", age=99)
     again = result(2, sum_of(2, 0, 2), 2, To.BACK, **lacking)
     v.push(0, 2, "resent", again)
-    v.push(1, 2, "late", again)  # its gradients are in no sum
+    v.push(1, 2, "late", again)  # worker 1's gradients are in no sum
     v.push(1, 2, "late", again, data=lanes(99), flags=int(spec.Flag.RETRANSMIT))
     v.push(1, SIZE + 2, "aggregated")
     v.push(0, SIZE + 2, "aggregated")
-    v.push(2, SIZE + 2, "completed", result(SIZE + 2, sum_of(SIZE + 2, 0, 1, 2), 3))  # nothing of it is left
+    # not degraded: the slot kept nothing
+    v.push(2, SIZE + 2, "completed", result(SIZE + 2, sum_of(SIZE + 2, 0, 1, 2), 3))
     v.push(1, 2, "stale")
 
 
@@ -89,17 +90,18 @@ def a_worker_that_leaves_its_values_out_is_there_and_no_contributor(v: Vector) -
     v.push(1, 2, "duplicate", **{**out, "flags": DEGRADED | int(spec.Flag.RETRANSMIT)})
     v.push(2, 2, "completed", result(2, sum_of(2, 0, 2), 2, flags=LACKING))
     v.push(1, 2, "resent", result(2, sum_of(2, 0, 2), 2, To.BACK, flags=LACKING), **out)
-    v.push(2, 3, "aggregated", **{**out, "contributors": 7})  # the flag says it, and not a number
+    # the flag counts, not the number of contributors
+    v.push(2, 3, "aggregated", **{**out, "contributors": 7})
     v.push(0, 3, "aggregated", contributors=7)
     v.push(1, 3, "completed", result(3, sum_of(3, 0, 1), 2, flags=LACKING))
-    v.push(0, SIZE + 2, "aggregated")  # nothing of it is left
+    v.push(0, SIZE + 2, "aggregated")  # the slot kept nothing
     v.push(1, SIZE + 2, "aggregated")
     v.push(2, SIZE + 2, "completed", result(SIZE + 2, sum_of(SIZE + 2, 0, 1, 2), 3))
 
 
 @entry
 def a_tick_completes_a_slot_that_has_nobodys_values(v: Vector) -> None:
-    """Whoever is missing may never come."""
+    """The missing worker may never push."""
     three(v)
     out = leaving_out()
     v.push(0, 2, "aggregated", **out)
@@ -143,7 +145,7 @@ def a_place_passes_on_that_its_workers_left_their_values_out(v: Vector) -> None:
 @entry
 def a_tick_that_comes_too_late_changes_nothing(v: Vector) -> None:
     three(v)
-    v.tick(2, "tick_late")  # there is nothing yet
+    v.tick(2, "tick_late")  # the slot is still empty
     v.push(0, SIZE + 2, "aggregated")
     for fragment in (2, 2 * SIZE + 2):
         v.tick(fragment, "tick_late")
@@ -156,7 +158,8 @@ def a_tick_that_comes_too_late_changes_nothing(v: Vector) -> None:
     v.tick(2 * SIZE + 2, "bad_job")
     v.admit(job_in_unit(3, generation=GENERATION + 1))
     v.tick(2 * SIZE + 2, "bad_generation")
-    v.tick(2 * SIZE + 2, "tick_late", generation=GENERATION + 1)  # what another generation left
+    # the slot holds a fragment of another generation
+    v.tick(2 * SIZE + 2, "tick_late", generation=GENERATION + 1)
 
 
 @entry
@@ -213,7 +216,7 @@ def a_tick_in_the_middle_of_a_tree(v: Vector) -> None:
 
 @entry
 def a_degraded_partial_sum_makes_the_result_degraded(v: Vector) -> None:
-    """Whichever comes first; the age is that of the one that completes it."""
+    """In either order; the result's age is that of the partial sum that completes it."""
     v.is_host = True
     v.admit(job_at_ps(2))
     for fragment, order, age in ((1, (0, 1), 0), (2, (1, 0), 9)):
@@ -251,7 +254,9 @@ def a_degraded_partial_sum_goes_on_upwards(v: Vector) -> None:
 
 @entry
 def a_degraded_result_ends_a_sum_that_is_still_waited_for(v: Vector) -> None:
-    """The place above was ticked: who comes now is told the result, and the slot is free for what follows."""
+    """The place above was ticked: a late contributor gets the result, and the slot is free for the next
+    fragment.
+    """
     v.senders |= workers_at_ports([1, 3])
     v.admit(job_across())
     v.push(3, 2, "aggregated")

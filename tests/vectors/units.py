@@ -1,4 +1,6 @@
-"""Sums across units: partial sums at a ToR and at the PS host, results and notices on their way back."""
+"""Vectors of sums across units: partial sums at a ToR and at the PS host, and results and notices on their
+way back.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ entry = vector(TABLE)
 
 
 def tor(v: Vector) -> None:
-    """The switch of workers 1 and 3."""
+    """Admit the switch of workers 1 and 3."""
     v.senders |= workers_at_ports([1, 3])
     v.admit(job_across())
 
@@ -60,7 +62,7 @@ def a_units_sum_goes_to_the_ps(v: Vector) -> None:
     again = partial_sum(2, sum_of(2, 1, 3), count=8)
     v.push(1, 2, "resent", again)
     v.push(3, 2, "resent", again, data=lanes(99), flags=int(spec.Flag.RETRANSMIT))
-    v.senders |= workers_at_ports([0])  # a member, but elsewhere
+    v.senders |= workers_at_ports([0])  # a member of the job, but at another switch
     v.push(0, 2, "bad_worker")
 
 
@@ -74,7 +76,7 @@ def a_result_that_passes_is_kept(v: Vector) -> None:
     kept = result(2, summed, 5, To.BACK, count=11, slot=UP_BASE + 2)
     v.push(1, 2, "resent", kept)
     v.push(3, 2, "resent", kept, count=5)
-    # a second copy passes as well, and what is kept stays
+    # a second copy passes too, and the kept result stays
     v.sees(result_from_ps(2, lanes(1001), count=12), OPTICAL[0], "result", unchanged(To.OTHERS))
     v.push(1, 2, "resent", kept)
     v.push(3, SIZE + 2, "aggregated")
@@ -175,7 +177,7 @@ def what_a_ps_host_does_not_take(v: Vector) -> None:
 
 
 def a_notice(to_ip: str = TOR_IP, **changes: int) -> bytes:
-    """A notice from the PS on the partial sum of the job's unit 2."""
+    """Return a notice from the PS about the partial sum of the job's unit 2."""
     made = {"flags": int(spec.Flag.ECN), "count": 0, "worker": 2, "slot": UP_BASE + 2, **changes}
     return packet(spec.Op.NOTICE, 2, frame.NO_LANES, PS_IP, to_ip, **made).pack()
 

@@ -1,4 +1,4 @@
-"""Trees whose packets have fewer lanes than the fabric's MTU holds."""
+"""Vectors of trees whose packets have fewer lanes than the fabric's MTU allows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def few(width: int, *seed: int) -> Lanes:
 
 @entry
 def sums_of_few_lanes(v: Vector) -> None:
-    """One after another in the same slots: nothing of a wider one is left."""
+    """One width after another in the same slots: nothing of a wider job's lanes may remain."""
     v.senders |= workers_at_ports([0, 1])
     for generation, width in enumerate((spec.LANES, *WIDTHS), GENERATION):
         its: dict[str, Any] = {"generation": generation}

@@ -1,8 +1,7 @@
-"""Workers that keep docs/protocol.md's window, and a network that loses, repeats and reorders, around the
-places of a tree. A seed draws the steps.
+"""Simulate workers that keep the window of docs/protocol.md over a network that loses, repeats and reorders
+packets between the places of a tree. A seed draws the steps.
 
-Workers check every result that reaches them: a wrong sum fails at once, a sum that never comes when the steps
-are used up.
+Workers check every result: a wrong sum fails at once, a missing one when the steps are used up.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from testbed.wire.frame import NO_LANES, Frame
 from tests.vectors.build import GENERATION, GROUP_IP, JOB, OPTICAL, Lanes
 from tests.vectors.run import Subject
 
-HOST = -1  # the node that is a host; it sits at this port of unit 0's switch:
+HOST = -1  # the node that is a host, at HOST_PORT of unit 0's switch
 HOST_PORT = 8
 HOST_IP = "10.0.1.9"
-BASES = {0: 16, 1: 80, 2: 240, HOST: 400}  # of the places' segments, by node
+BASES = {0: 16, 1: 80, 2: 240, HOST: 400}  # where each node's segment begins
 STEPS = 30_000
-CALM, FULL = 40, 300  # frames under way: more than that and nobody sends, or and the next is lost
+CALM, FULL = 40, 300  # frames under way: above CALM workers stop sending, from FULL on the next frame is lost
 
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """The network's doings: shares of frames lost and repeated, whether frames overtake each other, and how
-    often places are ticked.
+    """How the network behaves: shares of frames lost and repeated, whether frames overtake each other, and
+    how often places are ticked.
     """
 
     loss: float
@@ -45,14 +44,14 @@ class Weather:
     reorders: bool
     seed: int
     ticks: float = 0.0
-    sleeps: float = 0.0  # share of its turns that worker 0 lets pass
+    sleeps: float = 0.0  # share of worker 0's turns in which it does nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A tree over up to three units' switches, and a host at the first. By unit how many workers there are,
-    and which unit's switch is above; above the first unit's is nothing, or with `host` a host, at which with
-    `own` a worker runs.
+    """A tree over up to three units' switches, and a host at the first. `units`: workers by unit; `above`:
+    the unit whose switch is above, None for the top. With `host` the top is a host above the first unit's
+    switch, and with `own` it runs a worker.
     """
 
     units: tuple[int, ...]
@@ -78,7 +77,7 @@ SHAPES = (
 
 @dataclass(slots=True)
 class Worker:
-    """One worker's end: how far it is, and what it has under way."""
+    """One worker's window: the fragments done, pushed and arrived."""
 
     number: int
     node: int
@@ -93,12 +92,12 @@ def unit_ip(unit: int) -> str:
 
 
 def way_to(unit: int) -> int:
-    """The port of any other switch to this unit's."""
+    """Return the port by which any other switch reaches this unit's."""
     return OPTICAL[0] + unit
 
 
 class World:
-    """A job over a tree. `make(node, ip, is_host)` gives the subject of a switch (node = unit) or of the host
+    """A job over a tree. `make(node, ip, is_host)` makes the subject of a switch (node = unit) or of the host
     (node = HOST).
     """
 
@@ -113,7 +112,7 @@ class World:
         takes_empties: bool = True,
         blocks: bool = False,
     ) -> None:
-        """Have places sum by block records with `blocks`; `size` is then how many results are kept."""
+        """With `blocks`, places sum by block records; `size` is then how many results are kept."""
         self._takes_empties, self._blocks = takes_empties and not blocks, blocks
         self._shape, self._fragments, self._size, self._weather, self._lanes = (
             shape,
@@ -128,8 +127,8 @@ class World:
         seats += [(HOST, LOOP_PORT)] if shape.own else []
         self.workers = [Worker(number, *seat) for number, seat in enumerate(seats)]
         self._flying: list[tuple[int, int, bytes]] = []  # node, port, frame
-        self._late: list[tuple[int, int, bytes]] = []  # copies that arrive long after
-        self._results: dict[int, Lanes] = {}  # of every fragment, the first that a worker got
+        self._late: list[tuple[int, int, bytes]] = []  # repeated frames that arrive much later
+        self._results: dict[int, Lanes] = {}  # by fragment, the first result that a worker got
         nodes = [*range(len(shape.units)), *([HOST] if shape.host else [])]
         self._subjects = {node: make(node, self._ip(node), node == HOST) for node in nodes}
         self.verdicts: dict[str, int] = {}
@@ -155,7 +154,9 @@ class World:
         return [worker for worker in self.workers if worker.node == node]
 
     def _contributors(self, node: int) -> list[int]:
-        """The workers that are summed at a place, and the numbers of the places: the lowest rank of each."""
+        """Return the numbers of the workers and places that a place sums; a place's number is its
+        lowest rank.
+        """
         mine = [worker.number for worker in self._workers(node)]
         return mine + [self._number(other) for other in self._below(node)]
 
@@ -192,7 +193,7 @@ class World:
         )
 
     def _levels(self) -> int:
-        """Return how many places are above each other, at most."""
+        """Return the tree's depth in places."""
         depths = []
         for node in self._subjects:
             depth = 1
@@ -209,7 +210,7 @@ class World:
         if node == HOST:
             ports = [ETH0, *(worker.port for worker in workers)]
         else:
-            # where the parameter server is a host, results go on to all units from the first unit's switch
+            # if the parameter server is a host, the first unit's switch passes its results on to all units
             below = self._below(HOST) if self._shape.host and node == 0 else []
             below = [*below, *self._below(node)]
             ports = [
@@ -254,8 +255,8 @@ class World:
         )
 
     def _tick(self, done: int, most: int) -> None:
-        """Tick any place, for a fragment that one of its slots may wait with: one that the slowest worker may
-        push by now, or an older one, whose push came when its result had passed, and which nobody repeats.
+        """Tick a random place, for a fragment that a slot may wait with: one that the slowest worker may push
+        by now, or an older one whose push came after its result had passed, and which no worker repeats.
         """
         node, entry = self._random.choice(list(self.entries.items()))
         oldest = self._random.choice([0, done])
@@ -276,7 +277,7 @@ class World:
         self._receive(node, CONTROL_PORT, Frame(header, empty, self._ip(node), self._ip(node)).pack())
 
     def _send(self, worker: Worker) -> None:
-        """Something new if the window lets it, or else what has no result yet, as a timer would."""
+        """Push a new fragment if the window allows, else repeat one without a result, as a timer would."""
         limit = min(worker.done + self._size // 2, self._fragments)
         again = worker.pushed >= limit or (worker.pushed > worker.done and self._random.random() < 0.1)
         if again:
@@ -306,7 +307,9 @@ class World:
         )
 
     def _pushed(self, worker: Worker, fragment: int) -> Lanes:
-        """Return a worker's lanes of a fragment; none for every third push to a switch."""
+        """Return a worker's lanes of a fragment; for a third of the pushes to switches, none (an empty
+        push).
+        """
         if self._takes_empties and worker.node != HOST and (worker.number + fragment) % 3 == 0:
             return NO_LANES
         return self._lanes(worker.number, fragment)
@@ -332,7 +335,7 @@ class World:
                 self._leave(node, left_by, emission.data)
 
     def _leave(self, node: int, port: int, data: bytes) -> None:
-        """Send a frame by a port: to another unit, the host, or a worker."""
+        """Send a frame by a port, to another unit, the host or a worker."""
         if node == HOST and port == ETH0:
             self._fly(0, HOST_PORT, data)
         elif port == HOST_PORT:
@@ -344,7 +347,7 @@ class World:
             self._take(worker, data)
 
     def _take(self, worker: Worker, data: bytes) -> None:
-        """A worker's end of the link, which loses as well."""
+        """Check and count a result at its worker; its link loses frames too."""
         packet = Frame.parse(data)
         header, fragment = packet.header, packet.header.fragment
         if header.op == spec.Op.NOTICE or self._random.random() < self._weather.loss:
@@ -360,8 +363,8 @@ class World:
             worker.done += 1
 
     def _is_sum(self, packet: Frame) -> bool:
-        """Return whether a result is the sum over as many workers as it says; over all of them if nothing
-        ticks.
+        """Return whether a result is the sum of as many workers' lanes as it says; of all workers' if places
+        are never ticked.
         """
         count = packet.header.contributors
         assert self._weather.ticks or count == len(self.workers)

@@ -1,5 +1,5 @@
-"""Figure 12: a small model that really learns, by each way in section 6.3's network; what it has learnt
-against the time that its communication took. Owns the runs.
+"""Figure 12: a small model is trained by each way of summing in section 6.3's network; its test accuracy is
+plotted against the time that its communication took. Owns the runs.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from testbed.messages.coding import Number
 from testbed.messages.verdict import JobVerdict
 
 LEVEL = 0.01
-"""Of accuracies of 360 test images: four of them."""
+"""Accuracies that differ by no more are level: about four of 360 test images."""
 
 
 @dataclass(frozen=True, slots=True)
 class LearntRow(ByVerdict, NumberedRow):
-    """A way's test accuracy after each epoch, and the seconds of communication until then."""
+    """A way's test accuracy after each epoch, and the cumulative seconds of communication."""
 
     way: str
     title: str
@@ -49,13 +49,13 @@ class LearningReport(FigureReport):
 
 @dataclass(frozen=True, slots=True)
 class _Digits:
-    """The part that is read of what digits.py leaves."""
+    """The fields that are read of the result that digits.py writes."""
 
     test_accuracy_list: Sequence[Number]
 
 
 def measure(epochs: int, scale: int, folder: Path, on_done: Callable[[str], None]) -> list[LearntRow]:
-    """Return a row for each way."""
+    """Train once by each way on one testbed, and return a row for each."""
     rows: list[LearntRow] = []
     with live.testbed("aleph-fig12", section_6_3(scale), folder) as testbed:
         for way in (PS, RING, ALEPH):
@@ -74,7 +74,9 @@ def _row(testbed: live.TestbedOfFigures, way: Sync, epochs: int, folder: Path) -
 
 
 def reached(row: LearntRow, seconds: float) -> float:
-    """Return the accuracy of the last epoch that ended within so much communication; 0 before the first."""
+    """Return the accuracy after the last epoch that ended within `seconds` of communication; 0 before
+    the first.
+    """
     ended = [
         accuracy for accuracy, at_s in zip(row.accuracy, row.communication_s, strict=True) if at_s <= seconds
     ]
@@ -82,7 +84,9 @@ def reached(row: LearntRow, seconds: float) -> float:
 
 
 def claims(rows: Sequence[LearntRow]) -> list[Finding]:
-    """Return what the paper says of the time at which ALEPH has learnt all: the others have learnt less."""
+    """Compare accuracies at the time at which ALEPH has finished: the paper's other ways are less
+    accurate then.
+    """
     by = {row.way: row for row in rows}
     whole_s = by[ALEPH.sync].communication_s[-1]
     ours = reached(by[ALEPH.sync], whole_s)

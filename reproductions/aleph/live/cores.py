@@ -1,10 +1,10 @@
-"""The cores that each host of a testbed takes: the processes in its network namespace, and the kernel's
-work for its devices. XDP sums in the latter, and TCP receives.
+"""Measure the CPU cores that each host of a testbed uses: the processes in its network namespace, and the
+kernel's work for its devices. The kernel's part includes XDP sums and TCP's receive path.
 
-That work is done in softirqs, which no host's name is on, and within whatever process runs just then. So
-threads of the kernel poll the devices of hosts, of links and of switches here, as in `figures/micro`: devices
-poll while GRO is on, which here merges nothing. What is left are the shapers' timers: they start what leaves
-a link, which the next device's thread then takes.
+The kernel does that work in softirqs, which are charged to no host but to whatever process happens to run. So
+the devices of hosts, links and switches are set to threaded NAPI, as in `micro`: a kernel thread polls each
+device. A veth device polls only while GRO is on; GRO is set up here so that it merges nothing. Only the
+shapers' timers stay outside: they send a link's packets, which the next device's thread then receives.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ from testbed.topology import addresses
 
 _PROC = Path("/proc")
 _EVERY_S = 0.25
-_MERGE_NOTHING = 1  # byte
+_MERGE_NOTHING = 1  # largest merged packet, bytes
 _GENERATIONS = 3  # from a testbed's main process to the first in its namespaces
 _THREADED = (
     "mount -t sysfs sysfs /sys && cd /sys/class/net && "
     'for each in "$@"; do '
-    '[ -d "$each/bridge" ] || [ "$(cat "$each/iflink")" = "$(cat "$each/ifindex")" ] && continue; '  # no pair
+    # skip devices that are not one end of a veth pair
+    '[ -d "$each/bridge" ] || [ "$(cat "$each/iflink")" = "$(cat "$each/ifindex")" ] && continue; '
     'echo 1 >"$each/threaded" && cat "$each/threaded" || exit 1; done'
 )
 
 
 @dataclass(frozen=True, slots=True)
 class TakenCores:
-    """The cores that a host took: its processes, and the kernel's threads for its devices."""
+    """The cores that a host used: its processes, and the kernel's threads for its devices."""
 
     process: float
     kernel: float
@@ -52,7 +53,7 @@ class TakenCores:
 
 @dataclass(slots=True)
 class _Meter:
-    """Nanoseconds of threads; those of one that has ended stay in the sum."""
+    """Nanoseconds that a set of threads ran; the time of threads that have ended stays in the sum."""
 
     ran: dict[int, int] = field(default_factory=dict)
     ended: int = 0
@@ -60,7 +61,7 @@ class _Meter:
     def read(self, folder: Path, pid: int) -> None:
         with suppress(OSError):  # it has ended
             now, before = thread_used(folder, pid).ran, self.ran.get(pid, 0)
-            self.ended += before if now < before else 0  # another one's, who has its number
+            self.ended += before if now < before else 0  # a new thread reuses the number
             self.ran[pid] = now
 
     @property
@@ -69,7 +70,7 @@ class _Meter:
 
 
 class _Polled:
-    """A network namespace, whose devices threads of the kernel are to poll."""
+    """A network namespace whose devices are to be polled by kernel threads."""
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
         self._path = path
@@ -82,8 +83,10 @@ class _Polled:
         self._before: set[tuple[str, int]] = set()  # that were up
 
     def take(self) -> bool:
-        """Have new devices polled that were up in the call before, so that who makes them is done; return
-        whether there were any. TestbedError where one is not, which is tried again with the next call.
+        """Set new devices to threaded polling, and return whether there were any.
+
+        A device counts as new once it was up in the previous call too: then its creator has finished with it.
+        Raises TestbedError where a device cannot be set; the next call tries it again.
         """
         present = {
             (name, each.ifindex) for name, each in self._route.devices().items() if name != "lo" and each.up
@@ -99,7 +102,9 @@ class _Polled:
         return bool(new)
 
     def _threads(self, names: list[str]) -> set[int]:
-        """Have these devices polled, and return the threads that do."""
+        """Set these devices to threaded polling, and return the threads that poll them. TestbedError if any
+        has none.
+        """
         before = polling_threads(_PROC)
         enter = ["nsenter", f"--net={self._path}", "unshare", "--mount", "sh", "-c", _THREADED, "sh"]
         done = subprocess.run([*enter, *names], capture_output=True, text=True, check=False)
@@ -110,14 +115,17 @@ class _Polled:
             if (_PROC / str(pid) / "comm").read_text().startswith(prefixes)
         }
         if done.returncode or ["1"] * len(appeared) != done.stdout.split():
-            said = done.stderr.strip() or f"{len(appeared)} threads came, and they read {done.stdout.split()}"
-            raise TestbedError(f"{self._path.name}: threads for {', '.join(names)}: {said}")
+            reason = (
+                done.stderr.strip() or f"{len(appeared)} threads came, and they read {done.stdout.split()}"
+            )
+            raise TestbedError(f"{self._path.name}: threads for {', '.join(names)}: {reason}")
         return appeared
 
 
 class HostCores:
-    """The meters of a testbed's hosts; a context manager. `unknown` says why there are none: where this PID
-    namespace hides the kernel's threads, which is not so outside of a container or with the host's PIDs.
+    """Meters of a testbed's hosts; a context manager. `unknown` is the reason why there are none: this PID
+    namespace hides the kernel's threads. They are visible outside of containers, or in one with the host's
+    PIDs.
     """
 
     def __init__(self, testbed: TestbedOfFigures) -> None:
@@ -148,7 +156,7 @@ class HostCores:
 
     @contextmanager
     def sampled(self) -> Iterator[CoreSamples]:
-        """Sample while the body runs; what it took is known behind it."""
+        """Sample while the body runs; the samples are complete after the block."""
         samples = CoreSamples(tuple(self._hosts), self.unknown)
         if self.unknown is not None:
             yield samples
@@ -176,7 +184,7 @@ class HostCores:
             if any([each.take() for each in (*self._others, *self._hosts.values())]):
                 samples.changed_s, samples.failed = time.monotonic(), None
             self._read()
-        except (TestbedError, OSError) as error:  # a device that is being made, say
+        except (TestbedError, OSError) as error:  # for example a device that is still being created
             samples.changed_s, samples.failed = time.monotonic(), str(error)
             return
         samples.add(
@@ -196,16 +204,16 @@ class HostCores:
                 with suppress(OSError):
                     for task in tasks.iterdir():
                         self._processes[name].read(tasks, int(task.name))
-            polled.threads &= polling  # those of a device that has gone end
+            polled.threads &= polling  # a removed device's thread ends
             for pid in polled.threads:
                 self._kernels[name].read(_PROC, pid)
 
 
 @dataclass(slots=True)
 class CoreSamples:
-    """The time that hosts had taken by when: `at` in seconds of CLOCK_MONOTONIC, `taken` in seconds, for
-    each sample and host that of its processes and that of the kernel. `changed_s`: when the last device began
-    to be polled, or one last was not, for the reason `failed`.
+    """CPU time that hosts had used at each sample: `at` in seconds of CLOCK_MONOTONIC; `taken[sample][host]`
+    is a pair of seconds (processes, kernel). `changed_s`: when the last new device began to be polled, or
+    when polling could not be set up, for the reason `failed`.
     """
 
     hosts: tuple[str, ...]
@@ -220,8 +228,8 @@ class CoreSamples:
         self.taken.append(taken)
 
     def between(self, start_s: float, end_s: float) -> Mapping[str, TakenCores] | str:
-        """Return what each host took in this time, its ends between samples in proportion; or why that is
-        not known.
+        """Return the cores that each host used between two times, interpolated between samples; or the reason
+        why they are not known.
         """
         if self.unknown is not None:
             return self.unknown
@@ -238,7 +246,9 @@ class CoreSamples:
 
 
 def _within(main: int) -> Path:
-    """Return the /proc entry of the first process in the namespaces of a testbed, by its main process."""
+    """Find the /proc entry of the first process in a testbed's namespaces, among descendants of its main
+    process. TestbedError if there is none.
+    """
     generation = [main]
     for _ in range(_GENERATIONS):
         for pid in generation:
@@ -250,7 +260,7 @@ def _within(main: int) -> Path:
 
 
 def _netns(process: Path) -> Path:
-    """Return the folder of a testbed's network namespaces, as it is seen from here."""
+    """Return the folder of a testbed's network namespaces, as a path in this mount namespace."""
     return process / "root" / NETNS_DIR.relative_to("/")
 
 

@@ -1,4 +1,6 @@
-"""Table 1: a vector's sum by a parameter server, a ring and ALEPH in section 3.1's network. Owns the runs."""
+"""Table 1: a vector summed by a parameter server, a ring and ALEPH in section 3.1's network. Owns the
+runs.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,17 @@ from testbed.messages.coding import Number
 from testbed.messages.verdict import JobVerdict
 
 GIGABITS = 4.2
-"""What each worker sends, as the paper counts VGG19's gradients."""
+"""The volume that each worker sends: VGG19's gradients, as the paper counts them."""
 PAPER_S = {PS.sync: 0.84, RING.sync: 0.63, ALEPH.sync: 0.42}
 WITHIN = 0.05
-"""Of the paper's number, which it has from arithmetic: no more may be lacking here."""
+"""Allowed deviation from the paper's number, as a share. It is small because the paper's number is
+arithmetic.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ExampleRow(ByVerdict, NumberedRow):
-    """A way's sum of a vector: its seconds, and those of the paper; the largest error of a value."""
+    """One way's sum of a vector: our seconds, the paper's, and the largest error of a value."""
 
     way: str
     title: str
@@ -52,19 +56,21 @@ class ExampleReport(FigureReport):
 
 @dataclass(frozen=True, slots=True)
 class _Vectors:
-    """The part that is read of what vectors.py leaves."""
+    """The fields that are read of the result that vectors.py writes."""
 
     sum_ms: Number
     error: Number
 
 
 def values(scale: int) -> int:
-    """Return how many float32 make the volume at a scale."""
+    """Return how many float32 values make the volume at a scale."""
     return math.floor(GIGABITS * 1e9 / 32 / scale)
 
 
 def measure(scale: int, turns: int, folder: Path, on_done: Callable[[str], None]) -> list[ExampleRow]:
-    """Return a row for each way: the seconds of a sum, median over the turns."""
+    """Sum the vector by each way on one testbed, and return a row for each: the median seconds of a sum over
+    `turns`.
+    """
     rows: list[ExampleRow] = []
     with live.testbed("table1", example(scale), folder) as testbed:
         for way in (PS, RING, ALEPH):
@@ -82,7 +88,7 @@ def _row(testbed: live.TestbedOfFigures, way: Sync, scale: int, turns: int, fold
 
 
 def claims(rows: Sequence[ExampleRow]) -> list[Finding]:
-    """Return each way's time beside the paper's."""
+    """Compare each way's time with the paper's."""
     return [
         timed(
             f"one sum by {row.title}, s",

@@ -1,4 +1,4 @@
-"""Table 1 and figures 9 to 12 as experiments. Imports nothing heavy before it is asked for something."""
+"""Table 1 and figures 9 to 12 as experiments. Heavy modules are imported only when a figure is used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 VERSION = 2
 TRAINING = ("fig9", "fig10", "fig11")
-"""These are of the same runs: each prints and draws all of them."""
+"""These figures share the same runs: each prints and draws all of them."""
 
 
 def _declared(figure: str) -> tuple[ExperimentOption, ...]:
@@ -52,7 +52,7 @@ def _complete(figure: str, options: Namespace) -> None:
 
 
 def _estimate_s(figure: str, options: Namespace) -> float:
-    """Return about how many seconds its runs take: starting workers, and their sums."""
+    """Estimate how many seconds a figure's runs take: starting the workers, and their sums."""
     from reproductions.aleph.live import training
 
     if figure not in TRAINING:

@@ -1,4 +1,4 @@
-"""The live experiments as pictures like the paper's. Imports matplotlib."""
+"""Pictures of the live experiments in the style of the paper's. Imports matplotlib."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def draw_learning(report: LearningReport, path: Path) -> None:
 
 
 def example(report: ExampleReport) -> Figure:
-    """Return bars of the seconds of a sum by each way, beside the paper's, and what links allow."""
+    """Draw each way's seconds of a sum as bars, beside the paper's, with a mark at the time that links
+    allow.
+    """
     import matplotlib.pyplot as plt
 
     rows = report.rows
@@ -62,7 +64,7 @@ def example(report: ExampleReport) -> Figure:
 
 
 def training(report: TrainingReport) -> Figure:
-    """Return communication time by model, and of the first model bandwidth and processors by role."""
+    """Draw communication time by model; for the first model also link rate and CPU cores by role."""
     import matplotlib.pyplot as plt
 
     rows = [row for row in report.rows if row.profile == "none"]
@@ -70,9 +72,9 @@ def training(report: TrainingReport) -> Figure:
     figure, (times, rates, cores) = plt.subplots(1, 3, figsize=(13, 4.8))
     for order, way in enumerate(WAYS):
         places = [at + (order - 1.5) * 0.2 for at in range(len(models))]
-        its = [picked(rows, model, way.sync) for model in models]
-        times.bar(places, [row.iteration_ms for row in its], 0.18, color=COLOURS[way.sync], label=way.title)
-        _bounds(times, places, [row.bound_ms for row in its])
+        runs = [picked(rows, model, way.sync) for model in models]
+        times.bar(places, [row.iteration_ms for row in runs], 0.18, color=COLOURS[way.sync], label=way.title)
+        _bounds(times, places, [row.bound_ms for row in runs])
         paper = [PAPER_S[model].get(way.sync) for model in models]
         known = [(at, seconds * 1e3) for at, seconds in zip(places, paper, strict=True) if seconds]
         if known:
@@ -106,7 +108,7 @@ def training(report: TrainingReport) -> Figure:
 
 
 def learning(report: LearningReport) -> Figure:
-    """Return accuracy against communication time, a line for each way."""
+    """Draw test accuracy against communication time, one line for each way."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 4.6))
@@ -119,7 +121,7 @@ def learning(report: LearningReport) -> Figure:
 
 
 def _bounds(axes: Axes, places: Sequence[float], heights: Sequence[float]) -> None:
-    """Mark what links allow; the first marks of a panel are in its legend."""
+    """Mark the times that links allow; only the first marks of a panel get a legend entry."""
     named = any(text == "links allow" for text in axes.get_legend_handles_labels()[1])
     axes.plot(places, heights, "_", color=INK, markersize=14, label=None if named else "links allow")
 
@@ -131,7 +133,7 @@ def _finished(
     finding: str,
     rests: Sequence[JudgedRun],
 ) -> Figure:
-    """Put the legend and the headline, the finding, which rests on these runs, on a picture."""
+    """Add the legend and the headline to a picture; the headline's finding rests on the runs `rests`."""
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(
         handles, labels, loc="lower center", ncols=len(labels), frameon=False, bbox_to_anchor=(0.5, 0.0)

@@ -1,5 +1,5 @@
-"""The ways to sum that the paper compares, the two networks in which it does, and a job's run there. Owns no
-experiment.
+"""The ways of summing that the paper compares, the two networks that it uses, and how a job is run there.
+Owns no experiment.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from testbed.topology import catalogue
 
 MTU = 9000
 Script = TypeVar("Script")
-"""What a script leaves."""
+"""The type of the result that a script writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """A way to sum that is compared: by which system, its words here, and what stands for it in the paper."""
+    """A way of summing: the system that does it (`--sync`), its title here, and its counterpart in the
+    paper.
+    """
 
     sync: str
     title: str
@@ -38,12 +40,12 @@ ALEPH = Sync("aleph", "ALEPH, clustered by time", "ALEPH")
 PRINTED = Sync("aleph-mwcha", "ALEPH, M-WCHA", "ALEPH")
 WAYS = (PS, RING, ALEPH, PRINTED)
 COLOURS = {PS.sync: "#D55E00", RING.sync: "#E69F00", ALEPH.sync: "#0072B2", PRINTED.sync: "#56B4E9"}
-"""Of Okabe and Ito's palette."""
+"""From the palette of Okabe and Ito."""
 
 
 def example(scale: int) -> dict[str, Any]:
-    """Return the network of section 3.1: workers of 10, 10, 10 and 30 Gb/s, a parameter server of 20, in a
-    rack of its own behind a circuit that holds up nobody.
+    """Return the network of section 3.1: workers with links of 10, 10, 10 and 30 Gb/s, and a parameter server
+    with 20 Gb/s in a rack of its own, behind a circuit that is never the bottleneck.
     """
     rates_mbps = (10_000, 10_000, 10_000, 30_000)
     return {
@@ -58,13 +60,15 @@ def example(scale: int) -> dict[str, Any]:
 
 
 def section_6_3(scale: int) -> dict[str, Any]:
-    """Return the network of section 6.3, the catalogue's, at a scale and with large frames."""
+    """Return the network of section 6.3 (configuration `aleph` of the catalogue) at a scale, with frames of
+    9000 bytes.
+    """
     return {**catalogue.READY["aleph"], "mtu": MTU, "scale": scale}
 
 
 class BoundOfRun(NamedTuple):
-    """The bound that links set to a run's sums, what these took (ms) and its ratio to the bound, and whether
-    to trust the run.
+    """The bound that links set to a run's sums (ms), the time that the sums took (ms), its ratio to the
+    bound, and the run's verdict.
     """
 
     bound_ms: Number
@@ -76,8 +80,8 @@ class BoundOfRun(NamedTuple):
 def run(
     testbed: TestbedOfFigures, way: Sync, stem: str, folder: Path, left: type[Script], *script: str
 ) -> tuple[RunResult, Script]:
-    """Return a job's result, and what its script wrote, of type `left`. The job has all workers of the first
-    unit; `script` is the script's name and arguments.
+    """Run a job on all hosts of the first unit, and return its result and its script's result, of type
+    `left`. `script` is the script's name and arguments.
     """
     result, out = folder / f"{stem}.run.json", folder / f"{stem}.json"
     place = f"u1:{testbed.topology.units[0].hosts}"
@@ -88,7 +92,7 @@ def run(
 
 
 def bound_of(result: RunResult) -> BoundOfRun:
-    """Return a result's bound. Raises TestbedError where it has none."""
+    """Return a result's bound. TestbedError where it has none."""
     if result.bound is None:
         raise TestbedError(f"job {result.id}: no sums were seen, so that it has no bound")
     return BoundOfRun(result.bound.bound_ms, result.bound.measured_ms, result.bound.ratio, result.verdict)

@@ -1,4 +1,4 @@
-"""The live experiments as tables on a terminal."""
+"""Tables of the live experiments for a terminal."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def show_training(report: TrainingReport, console: Console) -> None:
 
 
 def _show_cores(rows: Sequence[TrainingRow], names: Sequence[str], console: Console) -> None:
-    """Print what each role takes of the cores, beside what the paper says of its Agg2."""
+    """Print the cores that each role uses, beside the paper's number for its Agg2."""
     title = "Figure 10: cores of a host: its processes + the kernel for its devices"
     table = plain(title, "", *names, "the paper's Agg2")
     for row in rows:
@@ -85,24 +85,24 @@ def _show_end(report: ExampleReport | TrainingReport | LearningReport, console: 
 
 
 def example_headline(report: ExampleReport) -> str:
-    """Return what table 1 says in a sentence."""
+    """Summarise table 1 in a sentence."""
     by = {row.way: f"{row.seconds:.2f} s" for row in report.rows}
     return f"A sum takes {by['aleph']} by ALEPH, {by['ring']} by a ring, {by['ps']} by a server"
 
 
 def learning_headline(report: LearningReport) -> str:
-    """Return what figure 12 says in a sentence."""
+    """Summarise figure 12 in a sentence."""
     by = {row.way: f"{row.communication_s[-1]:.0f} s" for row in report.rows}
     return f"Communication took {by['aleph']} by ALEPH, {by['ring']} by a ring, {by['ps']} by a server"
 
 
 def training_headline(report: TrainingReport) -> str:
-    """Return what figures 9 to 11 say in a sentence, that of `headline_rows`."""
+    """Summarise figures 9 to 11 in a sentence about the runs of `headline_rows`."""
     ours, *others = headline_rows(report)
     cuts = " and ".join(f"{1 - ours.iteration_ms / row.iteration_ms:.0%}" for row in others)
     return f"{ours.model}: ALEPH communicates {cuts} less long than a parameter server and a ring"
 
 
 def headline_rows(report: TrainingReport) -> list[TrainingRow]:
-    """Return the runs of the first model by ALEPH, a parameter server and a ring."""
+    """Return the first model's runs by ALEPH, a parameter server and a ring, in this order."""
     return [picked(report.rows, report.rows[0].model, way) for way in ("aleph", "ps", "ring")]

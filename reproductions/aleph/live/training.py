@@ -1,8 +1,8 @@
-"""Figures 9 to 11: models' gradients summed by each way in section 6.3's network, tensor by tensor as DDP
-makes its buckets, what hosts' links carry meanwhile and what workers' processes compute. Owns the runs.
+"""Figures 9 to 11: models' gradients summed by each way in section 6.3's network, in buckets as DDP makes
+them; meanwhile the rates on hosts' links and the CPU time of hosts are measured. Owns the runs.
 
-Communication time is that of an iteration which computes nothing, as the paper's numbers have it: with the
-computing times declared the same sums are hidden behind backward in part, which `computing` runs show.
+Communication time is the time of an iteration that computes nothing, as in the paper's numbers. With declared
+computing times, backward hides part of the same sums: the `computing` runs show that.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from testbed.messages.verdict import JobVerdict
 
 MODELS = ("resnet50", "vgg19", "bert")
 BATCHES = {"resnet50": 64, "vgg19": 64, "bert": 16}
-"""Images or sequences of a worker, section 6.1."""
+"""Images or sequences per worker (section 6.1)."""
 PAPER_S = {
     "resnet50": {PS.sync: 0.17, RING.sync: 0.15, ALEPH.sync: 0.12},
     "vgg19": {PS.sync: 0.84, RING.sync: 0.78, ALEPH.sync: 0.58},
     "bert": {PS.sync: 0.73, RING.sync: 0.65, ALEPH.sync: 0.51},
 }
-"""Figure 11's times, as the text has them."""
+"""Figure 11's times, as stated in the text."""
 PAPER_CUTS = {
     "resnet50": {PS.sync: 0.29, RING.sync: 0.20},
     "vgg19": {PS.sync: 0.31, RING.sync: 0.26},
@@ -55,26 +55,26 @@ PAPER_USE = {
     "vgg19": {PS.sync: 1.63, RING.sync: 0.36},
     "bert": {PS.sync: 1.41, RING.sync: 0.19},
 }
-"""By what share ALEPH's workers use more of their links than others', figure 9."""
+"""By what share ALEPH's workers use their links more than those of the other systems (figure 9)."""
 PAPER_CORES = {
     "resnet50": {PS.sync: 3.9, ALEPH.sync: 6.8},
     "vgg19": {PS.sync: 4.1, ALEPH.sync: 8.5},
     "bert": {PS.sync: 4.5, ALEPH.sync: 7.8},
 }
 PAPER_CORES_OF = "Agg2"
-"""The role that these cores are of, figure 10, as the text has them."""
+"""The role of the hosts in `PAPER_CORES`, which are figure 10's numbers as stated in the text."""
 PAPER_LESS_CPU = {PS.sync: 0.06, RING.sync: 0.11}
-"""By what share ALEPH's other workers take less CPU time than others', figure 10."""
+"""By what share ALEPH's other workers use less CPU time than those of the other systems (figure 10)."""
 ROLES = {30_000.0: "Agg2", 20_000.0: "Agg1", 10_000.0: "worker", 40_000.0: "PS"}
-"""Section 6.3's names, by the declared rate in Mb/s: who heads the clusters there has these."""
+"""Section 6.3's role names by declared link rate in Mb/s; the heads of its clusters have these rates."""
 NOISE = FLAT / 2
 
 
 @dataclass(frozen=True, slots=True)
 class RoleMeans:
-    """A role's means over its hosts: Gb/s at the declared rates in the busier direction while there was
-    traffic, the share of their rate, and the cores that its processes took and the kernel for it: UNSET where
-    these are not known.
+    """A role's means over its hosts: Gb/s in the link's busier direction while there was traffic, converted
+    to declared rates; the share of the link's rate; and the cores used by its processes and by the kernel for
+    it (UNSET where not known).
     """
 
     gbps: float
@@ -92,8 +92,8 @@ class RoleMeans:
 
 @dataclass(frozen=True, slots=True)
 class TrainingRow(ByVerdict, NumberedRow):
-    """A run of a model by a way, with the computing times of a profile (none: it computes nothing).
-    `cores_unknown` says why roles have no cores; `cores_busy` counts those of the machine.
+    """A run of a model by a way, with the computing times of a profile ("none": it computes nothing).
+    `cores_unknown` is the reason why roles have no cores; `cores_busy` counts busy cores of the machine.
     """
 
     model: str
@@ -133,7 +133,9 @@ def measure(
     folder: Path,
     on_done: Callable[[str], None],
 ) -> list[TrainingRow]:
-    """Return a row for each model and way, without computing and, if asked, with it."""
+    """Run each model by each way on one testbed, without computing and, with `computing`, also with it.
+    Return a row for each run.
+    """
     rows: list[TrainingRow] = []
     with (
         live.testbed("aleph-6-3", section_6_3(scale), folder) as testbed,
@@ -151,7 +153,7 @@ def measure(
 
 
 def count(models: Sequence[str], computing: bool) -> int:
-    """Return how many runs `measure` makes."""
+    """Count the runs that `measure` makes."""
     return len(models) * len(WAYS) * (2 if computing else 1)
 
 
@@ -194,7 +196,7 @@ def _sampled(median: float | None) -> float:
 def roles(
     result: RunResult, testbed: live.TestbedOfFigures, cores: Mapping[str, TakenCores]
 ) -> dict[str, RoleMeans]:
-    """Return the means by role; `cores` are those of each host, if that is known."""
+    """Compute means over hosts by role; `cores` are the cores by host, empty if not known."""
     scale, traffic_s = testbed.topology.scale, result.telemetry.traffic_s
     by: dict[str, list[tuple[float, float, TakenCores | None]]] = {}
     for link in result.links:
@@ -210,7 +212,7 @@ def roles(
 
 
 def _means(hosts: Sequence[tuple[float, float, TakenCores | None]]) -> RoleMeans:
-    """Return the means of a role's hosts: of each its Gb/s, its share, and its cores if they are known."""
+    """Average a role's hosts; each host has Gb/s, share of its link, and its cores if known."""
     taken = [cores for _, _, cores in hosts if cores is not None]
     return RoleMeans(
         gbps=math.fsum(gbps for gbps, _, _ in hosts) / len(hosts),
@@ -222,26 +224,28 @@ def _means(hosts: Sequence[tuple[float, float, TakenCores | None]]) -> RoleMeans
 
 
 def cores_of(row: TrainingRow, role: str) -> float | None:
-    """Return how many cores a host of this role took, in the mean over them; None where that is not known."""
+    """Return the mean number of cores, processes and kernel, that a host of this role used; None where
+    not known.
+    """
     cores = row.roles[role].cores
     return None if cores is None else cores.process + cores.kernel
 
 
 def workers_gbps(row: TrainingRow) -> float:
-    """Return what all workers' links carry together, as the paper adds it up: its figures for ResNet50, 79.3
-    against 33.6 Gb/s, are the 136 % that it states.
+    """Sum the rates of all workers' links. This is the paper's measure: its numbers for ResNet50, 79.3
+    against 33.6 Gb/s, give the 136 % that it states.
     """
     return math.fsum(means.gbps * means.hosts for role, means in row.roles.items() if role != ROLES[40_000.0])
 
 
 def picked(rows: Rows, model: str, way: str, profile: str = "none") -> TrainingRow:
-    """Return the row of a run."""
+    """Return the row of a model, way and profile."""
     return next(row for row in rows if (row.model, row.way, row.profile) == (model, way, profile))
 
 
 def claims(rows: Rows) -> list[Finding]:
-    """Return the paper's cuts in communication time, each beside ours and beside what links alone allow, and
-    by how much more all workers' links carry.
+    """Compare the paper's cuts in communication time with ours and with the cut that links alone allow;
+    likewise how much more all workers' links carry, and CPU time.
     """
     findings: list[Finding] = []
     for model in dict.fromkeys(row.model for row in rows):
@@ -279,7 +283,7 @@ def claims(rows: Rows) -> list[Finding]:
 
 
 def _of_cores(rows: Rows, model: str) -> list[Finding]:
-    """Return the paper's statements on CPU time: Agg2 takes more than with a server, other workers less."""
+    """Compare CPU times: the paper's Agg2 uses more than with a parameter server, other workers less."""
     ratio = PAPER_CORES[model][ALEPH.sync] / PAPER_CORES[model][PS.sync]
     asked = [("Agg2", PS, ratio - 1, "above")]
     asked += [("worker", way, -PAPER_LESS_CPU[way.sync], "below") for way in (PS, RING)]

@@ -1,1 +1,1 @@
-"""The paper's microbenchmarks (section 6.2) and table 2, on veth: XDP against sockets, in one run."""
+"""The paper's microbenchmarks (section 6.2) and table 2: XDP against sockets on veth, measured in one run."""

@@ -1,6 +1,6 @@
-"""The paper's claims on its microbenchmarks, number by number, beside ours. Pure.
+"""The paper's claims about its microbenchmarks, each compared with ours. Pure.
 
-On fewer cores than the paper's 8 some of it cannot be seen: such a claim has no verdict.
+The paper's machine has 8 cores; a claim that fewer cores cannot show has no verdict.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ BUSY = "others had the head's core"
 
 
 def claims(figure: str, report: Report) -> list[Finding]:
-    """Return a figure's claims."""
+    """Judge a figure's claims."""
     rows = medians(report["rows"])
     made = {"table2": _table2, "fig5": _fig5, "fig6": _fig6, "fig7": _fig7, "fig8": _fig8}
     return list(made[figure](rows, report))
 
 
 def claim(text: str, paper: str, ours: str, verdict: str | None, rows: Iterable[Row] = ()) -> Finding:
-    """Return a claim that rests on these measurements' times and losses; without any on CPU time alone, which
-    others' load does not change.
+    """Make a finding that rests on the times and losses of `rows`. Without rows it is about CPU time alone,
+    which other load on the machine does not change.
     """
     if chosen := [JudgedRow.of(row) for row in rows]:
         return Finding(text, paper, ours, verdict, runs_of(chosen), UNSET)
@@ -37,7 +37,9 @@ def claim(text: str, paper: str, ours: str, verdict: str | None, rows: Iterable[
 
 
 def of_order(held: Iterable[bool]) -> str:
-    """Return the word for an order that the paper has at every point."""
+    """Return the verdict word for an order that the paper has at every point: AGREES if it holds at all,
+    PARTLY at more than half.
+    """
     points = list(held)
     return AGREES if all(points) else PARTLY if 2 * sum(points) > len(points) else DIFFERS
 
@@ -60,13 +62,13 @@ def _table2(rows: Sequence[Row], report: Report) -> Iterable[Finding]:
         for lanes in _sizes(report):
             ours = cores_for(rows, target, "xdp-native", lanes)
             if ours:
-                said = of_size(ours[0], xdp)
-                yield claim(f"cores at {target:g} Gb/s, XDP, {lanes} gradients", f"{xdp}", _cores(ours), said)
+                word = of_size(ours[0], xdp)
+                yield claim(f"cores at {target:g} Gb/s, XDP, {lanes} gradients", f"{xdp}", _cores(ours), word)
         for case, words in (("tcp", "64 KiB"), ("tcp-packet", "a packet")):
             ours = cores_for(rows, target, case, None)
             if ours:
-                said = of_size(ours[0], tcp)
-                yield claim(f"cores at {target:g} Gb/s, TCP, chunks of {words}", f"{tcp}", _cores(ours), said)
+                word = of_size(ours[0], tcp)
+                yield claim(f"cores at {target:g} Gb/s, TCP, chunks of {words}", f"{tcp}", _cores(ours), word)
     yield from _ratios(rows, report, "as many cores with TCP as with XDP", 7.5 / 0.6, 1)
 
 
@@ -75,8 +77,8 @@ def _cores(ours: tuple[float, bool]) -> str:
 
 
 def cores_for(rows: Sequence[Row], target: float, case: str, lanes: int | None) -> tuple[float, bool] | None:
-    """Return the cores that a rate takes, and whether it was reached: otherwise from what a CPU second takes
-    of as much as there is.
+    """Return the cores that a rate of `target` Gb/s needs, and whether the rate was reached. If it was not,
+    the cores are computed from the Gb/s per CPU second at full load. None where there is no measurement.
     """
     row = pick(rows, case=case, target_gbps=target, **({"lanes": lanes} if lanes else {}))
     if row is not None and near(row["gbps"], target) and row["loss"] < MUCH_LOSS:
@@ -106,8 +108,8 @@ def _fig5(rows: Sequence[Row], report: Report) -> Iterable[Finding]:
         row = _whole(rows, "xdp-native", size)
         if row:
             ours = row["gbps_per_core"]
-            said = of_size(ours, 17)
-            yield claim(f"Gb/s on one core, XDP native, {size} gradients", "17", f"{ours:.1f}", said)
+            word = of_size(ours, 17)
+            yield claim(f"Gb/s on one core, XDP native, {size} gradients", "17", f"{ours:.1f}", word)
     yield from _ratios(rows, report, "one core, XDP native over TCP", 17 / 1.6, 1)
     counts = sorted({row["cores"] for row in rows})
     order = []
@@ -123,8 +125,8 @@ def _fig5(rows: Sequence[Row], report: Report) -> Iterable[Finding]:
     native, generic = (_whole(rows, f"xdp-{mode}", lanes, counts[-1]) for mode in ("native", "generic"))
     if native and generic:
         ratio = native["gbps_per_core"] / generic["gbps_per_core"]
-        said = of_ratio(ratio, 80 / 60)
-        yield claim(f"native over generic, {counts[-1]} cores (the paper: 8)", "1.3x", f"{ratio:.1f}x", said)
+        word = of_ratio(ratio, 80 / 60)
+        yield claim(f"native over generic, {counts[-1]} cores (the paper: 8)", "1.3x", f"{ratio:.1f}x", word)
     ways: tuple[tuple[str, tuple[str, int | None]], ...] = (
         ("XDP native", ("xdp-native", lanes)),
         ("TCP in C", ("tcp", None)),
@@ -134,9 +136,9 @@ def _fig5(rows: Sequence[Row], report: Report) -> Iterable[Finding]:
         if len(counts) > 1 and all(ends):
             totals = [row["gbps_per_core"] * row["cores"] for row in ends if row]
             grown = totals[1] / totals[0]
-            said = AGREES if grown > 1 + LEVEL else DIFFERS
+            word = AGREES if grown > 1 + LEVEL else DIFFERS
             text = f"{case}: throughput of {counts[-1]} cores over one's"
-            yield claim(text, "grows", f"{grown:.1f}x", said)
+            yield claim(text, "grows", f"{grown:.1f}x", word)
     seen = f"{report['cores']} cores here"
     yield claim("XDP generic: no more than 50 to 60 Gb/s from 3 cores on", "yes", seen, None)
 
@@ -156,22 +158,22 @@ def _fig6(rows: Sequence[Row], report: Report) -> Iterable[Finding]:
             continue
         below = [row["loss"] for row in mine if row["load"] <= FULL]
         if below:
-            said = of_order(loss <= MUCH_LOSS for loss in below)
+            word = of_order(loss <= MUCH_LOSS for loss in below)
             text = f"{mode}: most loss below {FULL:.0%} load"
-            yield claim(text, "under 1%", f"{max(below):.2%} ({len(below)} points)", said, mine)
+            yield claim(text, "under 1%", f"{max(below):.2%} ({len(below)} points)", word, mine)
         close = [row for row in mine if 0.92 <= row["load"] <= 0.98]
         if close:
             loss = min(close, key=lambda row: abs(row["load"] - 0.95))["loss"]
-            said = AGREES if loss <= 2 * at_95 else DIFFERS
-            yield claim(f"{mode}: loss at about 95% load", f"{at_95:.1%}", f"{loss:.2%}", said, close)
+            word = AGREES if loss <= 2 * at_95 else DIFFERS
+            yield claim(f"{mode}: loss at about 95% load", f"{at_95:.1%}", f"{loss:.2%}", word, close)
         else:
             yield claim(f"{mode}: loss at about 95% load", f"{at_95:.1%}", "no point there", None)
         fits = [row for row in mine if row["offered"] <= 1]
         if mode == "native" and fits:
             most = max(fits, key=lambda row: row["load"])
-            said = AGREES if most["loss"] <= MUCH_LOSS else DIFFERS
+            word = AGREES if most["loss"] <= MUCH_LOSS else DIFFERS
             text = f"native: loss at the highest load that fits ({most['load']:.0%})"
-            yield claim(text, "under 1%", f"{most['loss']:.2%}", said, [most])
+            yield claim(text, "under 1%", f"{most['loss']:.2%}", word, [most])
     pairs = []
     for offered in sorted({row["offered"] for row in rows if row["offered"] is not None}):
         both = [pick(rows, case=f"xdp-{mode}", offered=offered) for mode in ("native", "generic")]
@@ -210,12 +212,12 @@ def _fig7(rows: Sequence[Row], report: Report) -> Iterable[Finding]:
         mine = [row for row in points if row and row["median_us"] and trusted(row)]
         times = [row["median_us"] for row in mine]
         if len(times) > 1:
-            said = AGREES if min(times[1:]) < times[0] else DIFFERS
+            word = AGREES if min(times[1:]) < times[0] else DIFFERS
             yield claim(
                 f"{case}: falls as packets come faster",
                 paper,
                 f"{times[0]:.0f} to {min(times[1:]):.0f} us",
-                said,
+                word,
                 mine,
             )
 

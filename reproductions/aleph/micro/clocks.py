@@ -1,5 +1,5 @@
-"""The CPU time of a network's own work: threads of the kernel that poll one device each (threaded NAPI), and
-processes. Read in namespaces that do not show the kernel's threads, by the outside's /proc.
+"""CPU time of a network's own work: the kernel threads that poll one device each (threaded NAPI), and
+processes. Namespaces that hide the kernel's threads read them through the outer /proc.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _APPEAR_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """Nanoseconds on a core, and ready to run with none."""
+    """Nanoseconds on a core, and nanoseconds ready to run without one."""
 
     ran: int = 0
     waited: int = 0
@@ -33,7 +33,9 @@ class Used:
 
 
 def threaded(device: str, namespace: str | None = None) -> None:
-    """Have a device polled by a thread of its own. SettingError if that did not take effect."""
+    """Set a device to be polled by a thread of its own (threaded NAPI). SettingError if that did not
+    take effect.
+    """
     enter = ["ip", "netns", "exec", namespace] if namespace else []
     path = f"/sys/class/net/{device}/threaded"
     argv = [*enter, "sh", "-c", f"echo 1 > {path} && cat {path}"]
@@ -43,7 +45,7 @@ def threaded(device: str, namespace: str | None = None) -> None:
 
 
 def kernel_threads_are_seen(proc: Path) -> bool:
-    """Return whether this /proc shows the kernel's threads: of the outermost PID namespace alone."""
+    """Return whether this /proc shows the kernel's threads; only that of the outermost PID namespace does."""
     try:
         return (proc / "2" / "comm").read_text().strip() == "kthreadd"
     except OSError:
@@ -51,8 +53,10 @@ def kernel_threads_are_seen(proc: Path) -> bool:
 
 
 class Threads:
-    """The polling threads of these devices: device -> the core that its thread is to run on. `proc` is the
-    outside's /proc, and the outside, which alone can, pins them when it is asked on the standard output.
+    """The polling threads of the devices `cores`: device -> the core that its thread is to run on. `proc` is
+    the outer /proc. Only the outer process can pin these threads: it is asked to on standard output, and
+    answers on standard input. HostError where /proc hides the threads, TestbedError where one does not
+    appear.
     """
 
     def __init__(self, proc: Path, cores: Mapping[str, int]) -> None:
@@ -77,19 +81,19 @@ class Threads:
         by_name = {f"napi/{device}-": device for device in devices}
         pids = {}
         for pid in polling_threads(self._proc):
-            name = _read(self._proc / str(pid) / "comm")  # the kernel keeps 15 characters of it
+            name = _read(self._proc / str(pid) / "comm")  # the kernel truncates it to 15 characters
             device = next((device for prefix, device in by_name.items() if name.startswith(prefix)), None)
             if device:
                 pids[device] = pid
         return pids
 
     def used(self, devices: list[str]) -> Used:
-        """Return the CPU time of these devices' threads by now."""
+        """Return the CPU time of these devices' threads until now."""
         return sum((thread_used(self._proc, self._pids[device]) for device in devices), Used())
 
 
 def polling_threads(proc: Path) -> set[int]:
-    """Return the process numbers of all of the kernel's threads that poll devices."""
+    """Return the PIDs of all kernel threads that poll devices."""
     return {int(comm.parent.name) for comm in proc.glob("[0-9]*/comm") if _read(comm).startswith("napi/")}
 
 
@@ -101,12 +105,14 @@ def _read(path: Path) -> str:
 
 
 def process_used(pid: int) -> Used:
-    """Return the CPU time of a process of this namespace by now, its threads' included."""
+    """Return the CPU time, until now, of all threads of a process in this PID namespace."""
     tasks = Path(f"/proc/{pid}/task")
     return sum((thread_used(tasks, int(task.name)) for task in tasks.iterdir()), Used())
 
 
 def thread_used(folder: Path, pid: int) -> Used:
-    """Return the CPU time of a thread by now, by a folder of such: a /proc, or a process's tasks."""
+    """Return the CPU time of a thread until now. `folder` has an entry for the thread: it is a /proc or a
+    process's task folder.
+    """
     ran, waited, _ = (folder / str(pid) / "schedstat").read_text().split()
     return Used(int(ran), int(waited))

@@ -1,4 +1,4 @@
-"""Table 2 and figures 5 to 8 as experiments. Imports nothing heavy before it is asked for something."""
+"""Table 2 and figures 5 to 8 as experiments. Heavy modules are imported only when a figure is used."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _complete(_: str, options: Namespace) -> None:
 
 
 def _estimate_s(figure: str, options: Namespace) -> float:
-    """Return about how many seconds it measures."""
+    """Estimate how many seconds a figure's measurements take."""
     from reproductions.aleph.micro.plan import Extent, count
 
     asked = Extent(options.seconds, options.rounds, options.quick)

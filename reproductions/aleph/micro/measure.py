@@ -1,9 +1,9 @@
-"""One measurement each, on a rig of its own: what a head takes in, loses, answers and copies, and the CPU
-time that it takes.
+"""Single measurements, each on a rig of its own: what a head receives, loses, answers and copies, and the CPU
+time that it uses.
 
-The head's CPU time is what its ends of the links are polled for (for XDP that is all it does; for TCP the
-stack up to the socket) and its processes'. Hosts, and their ends, do not count: in the paper they are other
-machines.
+The head's CPU time is that of the threads that poll its ends of the links, and of its processes. For XDP the
+polling is all of it; for TCP it is the stack up to the socket. Hosts and their ends of the links do not
+count: in the paper they are other machines.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WORKERS, RECEIVERS = 4, 4
 CHUNK_BYTES = 65536
 PORTS = 6000
 JOB = "micro"
-INTO_MAP = "xdp"  # the case of one packet that ends where results are kept
+INTO_MAP = "xdp"  # the case of one_packet in which the packet ends in the BPF map of results
 Row = dict[str, Any]
 
 
@@ -51,7 +51,7 @@ def _chunk_bytes(tools: Tools, case: str) -> int:
 def _window(
     seconds: float, taken: Callable[[], dict[str, int]], used: Callable[[], Used]
 ) -> tuple[float, dict[str, int], Used]:
-    """Return what was counted, and the CPU time, of a window that begins after the warm-up."""
+    """Count over a window that begins after the warm-up. Return its seconds, the counts, and the CPU time."""
     time.sleep(WARM_S)
     begin, before, before_used = time.monotonic(), taken(), used()
     time.sleep(seconds)
@@ -76,7 +76,7 @@ def _row(bits: float, seconds: float, used: Used, on: Cores) -> Row:
 def xdp_sum(
     tools: Tools, mode: str, on: Cores, seconds: float, per_s: float = 0.0, program: str = "sum_up"
 ) -> Row:
-    """Return what the aggregation service takes in: of `per_s` packets, or as many as it takes."""
+    """Measure the aggregation service under `per_s` packets a second (0: as many as it accepts)."""
     hosts = names(WORKERS)
     with Rig(tools, [*hosts, PS], on) as rig:
         rig.reset(BY_MAP)
@@ -105,9 +105,11 @@ def xdp_sum(
 
 
 def tcp_sum(tools: Tools, case: str, on: Cores, seconds: float, gbps: float = 0.0) -> Row:
-    """Return the same of aggregators in user space, one for each core, each with a share of the workers; of
-    `gbps`, or as much as they take. Cases: tcp, in chunks of 64 KiB; tcp-packet, in chunks of a packet's
-    gradients; tcp-gro, with segments merged before TCP sees them; ps, in Python.
+    """Measure aggregators in user space, one for each core of the head, each with a share of the workers;
+    under `gbps`, or as much as they accept (0).
+
+    Cases: tcp, in chunks of 64 KiB; tcp-packet, in chunks of a packet's gradients; tcp-gro, with segments
+    merged before TCP receives them; ps, the parameter server in Python.
     """
     hosts = names(max(WORKERS, 2 * len(on.head)))
     chunk = _chunk_bytes(tools, case)
@@ -155,8 +157,8 @@ def tcp_sum(tools: Tools, case: str, on: Cores, seconds: float, gbps: float = 0.
 
 
 def xdp_copies(tools: Tools, on: Cores, seconds: float, per_s: float = 0.0) -> Row:
-    """Return the copies that the gradient forwarder makes of `per_s` packets, or of as many as the receivers
-    take.
+    """Measure the copies that the gradient forwarder makes of `per_s` packets a second (0: as many as the
+    receivers accept).
     """
     receivers = [f"r{at}" for at in range(1, RECEIVERS + 1)]
     with Rig(tools, ["w1", *receivers], on) as rig:
@@ -183,7 +185,7 @@ def xdp_copies(tools: Tools, on: Cores, seconds: float, per_s: float = 0.0) -> R
 
 
 def tcp_copies(tools: Tools, case: str, on: Cores, seconds: float, gbps: float = 0.0) -> Row:
-    """Return the same of a process that sends every chunk to each receiver; chunks as in tcp_sum."""
+    """Measure a process that sends every chunk to each receiver; cases as in `tcp_sum`."""
     chunk = _chunk_bytes(tools, case)
     receivers, file = [f"r{at}" for at in range(1, RECEIVERS + 1)], tools.folder / "copies"
     file.unlink(missing_ok=True)
@@ -205,9 +207,10 @@ def tcp_copies(tools: Tools, case: str, on: Cores, seconds: float, gbps: float =
 
 
 def one_packet(tools: Tools, case: str, on: Cores, per_s: float, seconds: float) -> Row:
-    """Return the time of one packet there and back, of `per_s` a second, or, 0, of as many as can be sent.
-    Cases: xdp, until it is where results are kept, at the host's interface; xdp-socket, until a process has
-    it from a socket; tcp.
+    """Measure the round trip of one packet, at `per_s` packets a second (0: as many as can be sent).
+
+    Cases: xdp, until the packet is in the map of results, at the host's interface; xdp-socket, until a
+    process has read it from a socket; tcp. ValueError if the timer's output is malformed.
     """
     host = "w1"
     count = max(1, int(per_s * seconds)) if per_s else 1_000_000
@@ -227,11 +230,11 @@ def one_packet(tools: Tools, case: str, on: Cores, per_s: float, seconds: float)
         timer = rig.start(on.others[0], host, "time", *words, str(int(seconds * 1e9)), str(file))
         assert timer.stdout is not None
         before = rig.used_by_head() + rig.used_by(server)
-        said = timer.stdout.readline().split()
+        counts = timer.stdout.readline().split()
         used = rig.used_by_head() + rig.used_by(server, ended=True) - before
-        if len(said) != 3:
-            raise ValueError(f"{case}: the timer said {said!r}")
-        sent, answered, took_ns = map(int, said)
+        if len(counts) != 3:
+            raise ValueError(f"{case}: the timer said {counts!r}")
+        sent, answered, took_ns = map(int, counts)
         times: Any = np.fromfile(file, np.uint32)[:answered]
         if case == INTO_MAP:
             times = rig.delays_ns()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0
 /*
- * ALEPH's aggregation service and gradient forwarder and nothing else (sections 5.3 and 5.4: a bitmap, a
- * lock, a segment; a broadcast redirect with rewritten addresses), a source of frames that costs them
- * nothing, and a sink. Loaded by rig.py.
+ * ALEPH's aggregation service (section 5.3: a bitmap, a lock, a segment) and gradient forwarder (section 5.4:
+ * a broadcast redirect with rewritten addresses), without anything else; a source of frames, whose CPU time
+ * is not theirs; and a sink. Loaded by rig.py.
  */
 #include <uapi/linux/bpf.h>
 #include <uapi/linux/if_ether.h>
@@ -13,10 +13,11 @@
 #include "micro.h"
 
 #define SEGMENTS 1024
-#define CREDIT 192 /* frames under way to a device, whose ring holds 256 */
-#define RESUME 48 /* the credit spent, as many are left to take before more come: bursts, as a card's */
+#define CREDIT 192 /* frames under way to a device; its ring holds 256 */
+/* A source that has spent its credit waits until only so many are under way: bursts, as from a NIC. */
+#define RESUME 48
 #define LOCK_TRIES 1024
-#define BEHIND_NS 1000000 /* a source that was kept from running does not make up for more */
+#define BEHIND_NS 1000000 /* a source that could not run makes up for no more than this */
 #define DELAYS 65536
 
 struct frame {
@@ -36,23 +37,23 @@ enum { RECEIVED, SUMS, LATE, DUPLICATE, INCOMPLETE, BUSY, TAKEN, WRONG, FOREIGN,
 
 struct setting {
 	u32 answer;
-	u32 pass; /* the sink hands timed frames to the stack */
-	u32 receivers; /* of copies; 0: none are made */
+	u32 pass; /* the sink passes timed frames to the stack */
+	u32 receivers; /* receivers of copies; 0: no copies are made */
 	u32 reserved;
 };
 
 struct source {
-	u64 interval_ns; /* between frames; 0: as fast as they are taken */
+	u64 interval_ns; /* between frames; 0: as fast as they are accepted */
 	u64 next_ns;
 	u64 turn;
-	u64 least; /* taken of anybody, when it was last looked at */
+	u64 least; /* the lowest `taken` of all flows, when last read */
 	u32 first;
 	u32 workers;
 	u32 of;
 	u32 is_paused;
 };
 
-/* A cache line each: the two have different writers. */
+/* The two counters have different writers, so each has a cache line of its own. */
 struct flow {
 	u64 sent;
 	u64 sent_line[7];
@@ -65,27 +66,27 @@ struct segment {
 	u64 bitmap;
 	u32 number;
 	u32 is_open;
-	u64 lanes[LANES / 2]; /* two of 32 bits; what one carries into the other does not matter here */
+	u64 lanes[LANES / 2]; /* two of 32 bits each; a carry from one into the other does not matter here */
 };
 
 /* Writer: the rig, before traffic; readers: the programs. */
 BPF_ARRAY(settings, struct setting, 1);
-/* By CPU. Writers: the rig, before traffic, then make_frame on that CPU. */
+/* Indexed by CPU. Writers: the rig, before traffic, then make_frame on that CPU. */
 BPF_ARRAY(sources, struct source, 256);
 /*
- * By worker. `sent` is written by make_frame, `taken` by the program at that worker's device, which one CPU
- * polls at a time. Of copies, by receiver: `taken` is written by the sink.
+ * `flows` is indexed by worker: make_frame writes `sent`; the program at that worker's device, which one CPU
+ * polls at a time, writes `taken`. `copied` is indexed by receiver of copies: the sink writes `taken`.
  */
 BPF_ARRAY(flows, struct flow, 64);
 BPF_ARRAY(copied, struct flow, 64);
 /* Writers: sum_up, under the segment's lock; the rig, before traffic. */
 BPF_F_TABLE("array", u32, struct segment, segments, SEGMENTS, BPF_F_MMAPABLE);
-/* Writers: all programs, each CPU its own; reader: the rig. */
+/* Writers: all programs, on each CPU its own values; reader: the rig. */
 BPF_PERCPU_ARRAY(tally, u64, TALLIES);
-/* Writer: the sink of the only worker that times its frames; reader: the rig. */
+/* Writer: the sink, in runs with a single worker, which times its frames; reader: the rig. */
 BPF_F_TABLE("array", u32, u32, delays, DELAYS, BPF_F_MMAPABLE);
 BPF_ARRAY(delay_count, u64, 1);
-/* By ifindex of the sink's device. Writer: the rig; reader: the sink. */
+/* Ifindex of a sink's device -> receiver. Writer: the rig; reader: the sink. */
 BPF_HASH(receiver_of, u32, u32, 64);
 /* Writer: the rig, before traffic. */
 BPF_DEVMAP(targets, 64);
@@ -116,7 +117,7 @@ static __always_inline struct frame *frame_of(struct xdp_md *ctx)
 	return f;
 }
 
-/* The frame, if it is one of gradients: what an aggregation service asks of every packet. */
+/* Return the frame if it carries gradients, else 0: an aggregation service checks every packet so. */
 static __always_inline struct frame *gradients_of(struct xdp_md *ctx)
 {
 	struct frame *f = frame_of(ctx);
@@ -127,7 +128,7 @@ static __always_inline struct frame *gradients_of(struct xdp_md *ctx)
 	return f;
 }
 
-/* The fewest that any of those who take has taken: nobody is to be more than the credit ahead of anybody. */
+/* Return the lowest `taken` of all workers or receivers; no source may be further ahead than the credit. */
 static __always_inline u64 least_taken(u32 workers, u32 receivers)
 {
 	u32 count = receivers ? receivers : workers, at;
@@ -144,8 +145,8 @@ static __always_inline u64 least_taken(u32 workers, u32 receivers)
 }
 
 /*
- * Fills a frame and sends it into a worker's device: run on live frames by BPF_PROG_TEST_RUN. A frame that is
- * not due, or that nobody would take, is given up, and costs what it costs to try again.
+ * Fill a frame and send it into a worker's device; run on live frames by BPF_PROG_TEST_RUN. A frame that is
+ * not due yet, or that exceeds the credit, is dropped; the cost is that of another try.
  */
 int make_frame(struct xdp_md *ctx)
 {
@@ -185,7 +186,7 @@ int make_frame(struct xdp_md *ctx)
 	BODY(f)->segment = flow->sent++;
 	BODY(f)->workers = source->of;
 	BODY(f)->sent_ns = 0;
-	/* a page that comes back is as it was left: of all frames but those that were made sums, ones */
+	/* a recycled page has its old contents: ones, unless the frame was made a sum */
 	if (BODY(f)->lanes[0] != 1)
 		for (i = 0; i < LANES / 2; i++)
 			((u64 *)BODY(f)->lanes)[i] = 1ULL << 32 | 1;
@@ -217,7 +218,7 @@ static __always_inline int answer(struct xdp_md *ctx, struct frame *f, u32 how)
 	if (how == ANSWER_BY_MAP)
 		return results.redirect_map(0, 0);
 	swap_ends(f);
-	/* not XDP_TX, after which veth wakes no peer without a program: bpf/programs.c, bounce() */
+	/* not XDP_TX: after it veth wakes no peer that has no program, see bounce() in bpf/programs.c */
 	return bpf_redirect(ctx->ingress_ifindex, 0);
 }
 
@@ -231,7 +232,7 @@ static __always_inline int lock(struct segment *s)
 	return 0;
 }
 
-/* The aggregation service. With one worker it is that one's gradients and the head's own. */
+/* The aggregation service. With one worker, it adds the head's own gradients to that worker's. */
 int sum_up(struct xdp_md *ctx)
 {
 	struct frame *f = gradients_of(ctx);
@@ -293,7 +294,7 @@ int sum_up(struct xdp_md *ctx)
 	return is_last ? answer(ctx, f, setting->answer) : XDP_DROP;
 }
 
-/* A veth and a program with nothing to do: what is left of sum_up's cost is the aggregation's. */
+/* Count and drop. The cost of sum_up beyond this program's is the cost of aggregation. */
 int take_only(struct xdp_md *ctx)
 {
 	struct frame *f = gradients_of(ctx);
@@ -322,7 +323,7 @@ int copy_out(struct xdp_md *ctx)
 	return copies.redirect_map(0, BPF_F_BROADCAST);
 }
 
-/* At each device that a copy leaves by: the address of who it is for. */
+/* Run at each device that sends a copy: write the receiver's address into it. */
 int readdress(struct xdp_md *ctx)
 {
 	struct frame *f = frame_of(ctx);
@@ -339,7 +340,7 @@ int readdress(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-/* The gradient receiver, but for what it would keep: sums are checked, and timed where they say when. */
+/* The gradient receiver, without storage: check sums, and time those that have `sent_ns`. */
 int take(struct xdp_md *ctx)
 {
 	struct frame *f = frame_of(ctx);
@@ -366,7 +367,7 @@ int take(struct xdp_md *ctx)
 			*delay = bpf_ktime_get_ns() - BODY(f)->sent_ns;
 		return setting->pass ? XDP_PASS : XDP_DROP;
 	}
-	sum = BODY(f)->workers; /* of ones */
+	sum = BODY(f)->workers; /* every worker sends ones */
 	if (BODY(f)->worker != OF_ALL || BODY(f)->lanes[0] != sum || BODY(f)->lanes[LANES - 1] != sum)
 		count(WRONG);
 	return XDP_DROP;

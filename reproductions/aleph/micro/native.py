@@ -1,4 +1,4 @@
-"""The socket programs that XDP is measured against: traffic.c, compiled for this machine."""
+"""The socket programs that XDP is compared with: traffic.c, compiled for this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ HERE = Path(__file__).parent
 
 
 def compiled(folder: Path, lanes: int) -> Path:
-    """Return the program, made in `folder`. HostError where there is no C compiler, or it refuses."""
+    """Compile the program into `folder`, and return its path. HostError where there is no C compiler or
+    it fails.
+    """
     compiler = os.environ.get("CC", "cc")
     if shutil.which(compiler) is None:
         raise HostError(f"no C compiler {compiler!r}; install Debian's gcc (`make setup` does), or set CC")

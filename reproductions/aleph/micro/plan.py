@@ -1,4 +1,6 @@
-"""The measurements of a figure, in turn: one run gives all that its ratios are of. Runs inside."""
+"""The measurements of a figure, interleaved, so that one run yields every number that a ratio needs. Runs in
+the namespaces of `session`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ TARGETS_GBPS = (5.0, 10.0)
 LOADS = (0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.1)
 QUICK_LOADS = (0.5, 0.9, 1.1)
 REACHED = 0.8
-"""Of what a core could take: a rate above is not asked for, but calculated from the whole."""
+"""Share of the most that a core can do: a higher rate is not measured but computed from the full-load
+measurement.
+"""
 NEEDS_LONG = ("table2", "fig5", "fig8")
 SHARES = (0.25, 0.5, 0.75)
 RATES_PER_S = (1.0, 10.0, 100.0, 1e3, 1e4, 3e4, 1e5, 2e5, 4e5, 0.0)
@@ -25,7 +29,9 @@ LEAST_PACKETS = 5
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A window's length, how often all take turns, and whether fewer points will do."""
+    """The length of a window in seconds, how many rounds of all measurements to run, and whether fewer points
+    suffice.
+    """
 
     seconds: float
     rounds: int
@@ -33,7 +39,9 @@ class Extent:
 
 
 def rows(figure: str, tools: Tools, long: Tools | None, asked: Extent) -> Iterator[Row]:
-    """Measure what a figure shows; `long`, where a figure needs it, is for packets of MTU size."""
+    """Measure what a figure shows. `tools` are for packets of the asked size; `long`, where a figure needs
+    it, for packets of MTU size.
+    """
     plans: dict[str, Callable[[Tools, Tools, Extent], Iterator[Row]]] = {
         "table2": _table2,
         "fig5": _fig5,
@@ -91,7 +99,7 @@ def _fig6(tools: Tools, _: Tools, asked: Extent) -> Iterator[Row]:
         most = measure.xdp_sum(tools, mode, on, asked.seconds)
         yield most | {"offered": None}
         for share in QUICK_LOADS if asked.quick else LOADS:
-            # of what a core could take in if it did nothing else
+            # share of the rate at which the head's core would do nothing else
             row = measure.xdp_sum(tools, mode, on, asked.seconds, share * 1e9 / most["ns_per_packet"])
             yield row | {"offered": share}
 
@@ -111,7 +119,7 @@ def _fig8(tools: Tools, long: Tools, asked: Extent) -> Iterator[Row]:
         most = measure.xdp_copies(each, on, asked.seconds)
         yield most | {"offered": None}
         for share in shares:
-            # of what a core could send if it did nothing else
+            # share of the rate at which the head's core would do nothing else
             per_s = share * most["gbps_per_core"] * 1e9 / (32 * each.lanes * measure.RECEIVERS)
             row = measure.xdp_copies(each, on, asked.seconds, per_s)
             yield row | {"offered": share}
@@ -124,11 +132,11 @@ def _fig8(tools: Tools, long: Tools, asked: Extent) -> Iterator[Row]:
 
 
 def count(figure: str, asked: Extent) -> int:
-    """Return how many measurements a figure has at most, for its progress."""
+    """Count the measurements that a figure makes at most, for its progress."""
     machine = len(present())
     counts = min(machine, 2) if asked.quick else machine
     each = {
-        "table2": 13,  # fewer where a core does not take so much
+        "table2": 13,  # fewer where a core cannot reach the target rates
         "fig5": 8 * counts + 4,
         "fig6": 2 + 2 * len(QUICK_LOADS if asked.quick else LOADS),
         "fig7": len(TIMED) * len(QUICK_RATES_PER_S if asked.quick else RATES_PER_S),

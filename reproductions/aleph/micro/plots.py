@@ -1,4 +1,4 @@
-"""Table 2 and figures 5 to 8 as pictures like the paper's. Imports matplotlib."""
+"""Pictures of table 2 and figures 5 to 8 in the style of the paper's. Imports matplotlib."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ PAPER_TABLE2 = {"xdp-native": {5.0: 0.3, 10.0: 0.6}, "tcp": {5.0: 3.5, 10.0: 7.5
 PAPER_FIG7 = {"xdp": ((1, 233), (1.5e6, 42)), "tcp": ((1, 569), (1.5e6, 94))}
 _TICKS = (1, 2, 5, 10, 20, 50, 100)
 PAPER_FIG8 = {"xdp-native": 10.0, "tcp": 5.0}
-"""Gb/s a core: 80 and 40 of 8."""
+"""Gb/s per core: the paper's 80 and 40 Gb/s of 8 cores."""
 
 
 def draw(report: Report, path: Path) -> None:
-    """Writes a PNG."""
+    """Write a figure's report as a PNG."""
     draws = {"table2": _table2, "fig5": _fig5, "fig6": _fig6, "fig7": _fig7, "fig8": _fig8}
     with drawing() as plt:
         figure, axes = plt.subplots(figsize=(10, 5))
@@ -81,10 +81,13 @@ def _series(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def _fig5(axes: Axes, rows: Sequence[Row], report: Report) -> None:
-    for title, its in _series([row for row in rows if row.get("program") != "take_only"]).items():
-        cores = [row["cores"] for row in its]
+    for title, series in _series([row for row in rows if row.get("program") != "take_only"]).items():
+        cores = [row["cores"] for row in series]
         axes.plot(
-            cores, [row["gbps_per_core"] * row["cores"] for row in its], label=title, **_style(its[0], report)
+            cores,
+            [row["gbps_per_core"] * row["cores"] for row in series],
+            label=title,
+            **_style(series[0], report),
         )
     for case, points in PAPER_FIG5.items():
         axes.plot(list(points), list(points.values()), "x", color=COLOURS[case], markersize=9)
@@ -112,10 +115,10 @@ def _table2(axes: Axes, rows: Sequence[Row], report: Report) -> None:
 
 
 def _fig6(axes: Axes, rows: Sequence[Row], report: Report) -> None:
-    for title, its in _series([row for row in rows if row["offered"] is not None]).items():
-        ordered = sorted(its, key=lambda row: float(row["load"]))
+    for title, series in _series([row for row in rows if row["offered"] is not None]).items():
+        ordered = sorted(series, key=lambda row: float(row["load"]))
         loads = [100 * row["load"] for row in ordered]
-        axes.plot(loads, [100 * row["loss"] for row in ordered], label=title, **_style(its[0], report))
+        axes.plot(loads, [100 * row["loss"] for row in ordered], label=title, **_style(series[0], report))
     for case, loss in (("xdp-native", 0.1), ("xdp-generic", 0.2)):
         axes.plot(95, loss, "x", color=COLOURS[case], markersize=9)
     axes.set_yscale("symlog", linthresh=0.1)
@@ -125,9 +128,9 @@ def _fig6(axes: Axes, rows: Sequence[Row], report: Report) -> None:
 
 
 def _fig7(axes: Axes, rows: Sequence[Row], report: Report) -> None:
-    for title, its in _series([row for row in rows if row["median_us"]]).items():
-        rates = [row["per_s"] for row in its]
-        axes.plot(rates, [row["median_us"] for row in its], label=title, **_style(its[0], report))
+    for title, series in _series([row for row in rows if row["median_us"]]).items():
+        rates = [row["per_s"] for row in series]
+        axes.plot(rates, [row["median_us"] for row in series], label=title, **_style(series[0], report))
     for case, points in PAPER_FIG7.items():
         axes.plot(*zip(*points, strict=True), "x", color=COLOURS[case], markersize=9)
     axes.set_xscale("log")
@@ -137,10 +140,10 @@ def _fig7(axes: Axes, rows: Sequence[Row], report: Report) -> None:
 
 
 def _fig8(axes: Axes, rows: Sequence[Row], report: Report) -> None:
-    for title, its in _series(rows).items():
-        ordered = sorted(its, key=lambda row: float(row["gbps"]))
+    for title, series in _series(rows).items():
+        ordered = sorted(series, key=lambda row: float(row["gbps"]))
         rates = [row["gbps"] for row in ordered]
-        axes.plot(rates, [100 * row["load"] for row in ordered], label=title, **_style(its[0], report))
+        axes.plot(rates, [100 * row["load"] for row in ordered], label=title, **_style(series[0], report))
     for case, rate in PAPER_FIG8.items():
         axes.plot(rate, 100, "x", color=COLOURS[case], markersize=9)
     axes.set_ylim(0, 108)

@@ -1,5 +1,5 @@
-"""A worker of the parameter server in Python, for ever: `python -m ...ps_worker ADDRESS PORT RANK WORKERS
-FILE`. The first one says in FILE how many bytes the server has taken by now.
+"""An endless worker of the parameter server in Python: `python -m ...ps_worker ADDRESS PORT RANK WORKERS
+FILE`. Rank 0 writes to FILE how many bytes the server has received until now.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One head and the hosts around it, in namespaces of the caller's: veth pairs whose ends are polled by
-threads of their own, programs at the head's ends, frames into the others', and sockets' programs beside.
+"""One head and the hosts around it, in the caller's namespaces: veth pairs with a polling thread for each
+end, XDP programs at the head's ends, frame sources at the hosts' ends, and socket programs.
 
-Owns devices, programs, sources and processes; nothing of figures.
+Owns devices, programs, sources and processes; knows nothing of figures.
 """
 
 from __future__ import annotations
@@ -60,22 +60,22 @@ READY_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Those of the head's queues, in turn, and those of everything else."""
+    """The cores for the head's queues, used in turn, and the cores for everything else."""
 
     head: tuple[int, ...]
     others: tuple[int, ...]
 
 
 def cores(count: int, present: Sequence[int]) -> Cores:
-    """Return `count` of these cores for the head, the last ones; the others share the rest, or where there is
-    none the same.
+    """Assign the last `count` of these cores to the head, and the rest to everything else. Where none is
+    left, both share the same cores.
     """
     head, rest = tuple(present[len(present) - count :]), tuple(present[: len(present) - count])
     return Cores(head, rest or head)
 
 
 class Tools:
-    """The tools that all measurements share: the BPF programs and the compiled sockets' program."""
+    """The tools that all measurements share: the BPF programs and the compiled socket program."""
 
     def __init__(self, lanes: int, proc: Path) -> None:
         self.lanes, self.proc = lanes, proc
@@ -99,8 +99,8 @@ class Tools:
 
 
 class Rig:
-    """`hosts` names them; each is a veth pair from the host's namespace, device n, to the head, device p.
-    A context manager.
+    """A head with one link for each of `hosts`: a veth pair from device n in the host's namespace to device p
+    of the head. A context manager.
     """
 
     def __init__(self, tools: Tools, hosts: Sequence[str], on: Cores, merging: int = NOT_MERGED) -> None:
@@ -161,26 +161,30 @@ class Rig:
         self.threads = Threads(self.tools.proc, wanted)
 
     def _polled(self, device: str, host: str | None) -> None:
-        """Have a device of this thread's namespace poll, which its generic receive offload makes it do."""
+        """Set a device of this thread's namespace to be polled by a thread; a veth device polls only while
+        generic receive offload is on.
+        """
         set_offloads(device, gro=True)
         with RouteSocket() as route:
             route.send([set_merging(route.devices()[device].ifindex, self._merging)])
         threaded(device, host)
 
     def address(self, host: str) -> str:
-        """Return the head's address on the link of a host."""
+        """Return the head's address on a host's link."""
         return f"10.0.{self.hosts.index(host) + 1}.254"
 
     # ------------------------------------------------------------------ programs
 
     def attach(self, program: str, host: str, mode: str = "native", at_head: bool = True) -> int:
-        """Attach to either end of a host's link, and return that device's number."""
+        """Attach an XDP program to one end of a host's link, and return that device's index. TestbedError if
+        the kernel refuses.
+        """
         device = self.head_device[host] if at_head else self.device[host]
         where = contextlib.nullcontext() if at_head else entered(self._namespaces[host])
         with where:
             try:
                 self._bpf.attach_xdp(device, self.tools.compiled.functions[program], FLAGS[mode])
-            except Exception as error:  # bcc raises nothing narrower
+            except Exception as error:  # bcc raises a plain Exception
                 raise TestbedError(f"attach {program} in {mode} XDP mode: {error}") from error
             set_offloads(device, gro=True)
             return socket.if_nametoindex(device)
@@ -190,7 +194,7 @@ class Rig:
         return self.tools.compiled.bpf
 
     def reset(self, answer: int, passes: bool = False, receivers: int = 0) -> None:
-        """Forget what was counted and summed."""
+        """Clear all counters and sums, and set how the programs answer."""
         bpf = self._bpf
         bpf["settings"][ctypes.c_int(0)] = bpf["settings"].Leaf(answer, int(passes), receivers, 0)
         for name in ("flows", "copied", "tally", "delay_count", "sources"):
@@ -201,15 +205,15 @@ class Rig:
 
     @contextlib.contextmanager
     def _mapped(self, name: str) -> Iterator[mmap.mmap]:
-        """A map's bytes in place."""
+        """Map a BPF map's memory into this process for the duration of the block."""
         table = self._bpf[name]
         size = ctypes.sizeof(table.Leaf) * table.max_entries
         with mmap.mmap(table.map_fd, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE) as memory:
             yield memory
 
     def target(self, worker: int, host: str) -> None:
-        """Have frames of a worker leave by a host's device."""
-        with entered(self._namespaces[host]):  # a number of a device is its namespace's
+        """Send a worker's frames from a host's device."""
+        with entered(self._namespaces[host]):  # a device's index is valid in its namespace
             index = socket.if_nametoindex(self.device[host])
             self._bpf["targets"][ctypes.c_int(worker)] = ctypes.c_int(index)
 
@@ -228,7 +232,7 @@ class Rig:
         self._bpf[table][ctypes.c_int(at)] = entry
 
     def readdressing(self) -> int:
-        """Load and return the program that runs for each copy."""
+        """Load the program that the kernel runs for each copy, and return its file descriptor."""
         return int(self._bpf.load_func("readdress", self._bpf.XDP, attach_type=AT_DEVMAP).fd)
 
     def receiver(self, index: int, ifindex: int) -> None:
@@ -242,7 +246,9 @@ class Rig:
         return sum(int(self._bpf["flows"][ctypes.c_int(worker)].sent) for worker in range(workers))
 
     def delays_ns(self) -> Any:
-        """Return the times of the packets that came back, the last ones if there were more than is kept."""
+        """Return the round-trip times of answered packets, in ns; only the last ones if there were more than
+        the map holds.
+        """
         counted = int(self._bpf["delay_count"][ctypes.c_int(0)].value)
         with self._mapped("delays") as memory:
             return np.frombuffer(bytes(memory), np.uint32)[:counted]
@@ -250,8 +256,8 @@ class Rig:
     # ------------------------------------------------------------------ sources
 
     def source(self, workers: int, per_s: float = 0.0) -> None:
-        """Send frames of so many workers, by a process for each core that is not the head's; `per_s` counts
-        all of them, and 0 is as many as are taken.
+        """Start sending frames of `workers` workers, by a process on each core that is not the head's.
+        `per_s` is the rate of all of them together; 0 is as many as are accepted.
         """
         count = min(len(self.on.others), workers)
         shares = [len(range(at, workers, count)) for at in range(count)]
@@ -289,8 +295,8 @@ class Rig:
     # ------------------------------------------------------------------ processes
 
     def start(self, core: int, host: str | None, *words: str) -> subprocess.Popen[bytes]:
-        """Start the sockets' program, or Python with a module behind -m, on a core, at the head if no host is
-        given.
+        """Start a process on a core, at a host or (None) at the head: the socket program, or a Python module
+        if the first word is -m.
         """
         program = isolated() if words[0] == "-m" else [str(self.tools.traffic)]
         namespace = None if host is None else self._namespaces[host]
@@ -300,14 +306,14 @@ class Rig:
         return process
 
     def ready(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for a server to say that it listens."""
+        """Wait until a server reports that it listens. TestbedError if it ends before."""
         assert process.stdout is not None
         if b"ready" not in process.stdout.readline():
             raise TestbedError(f"{process.args!r}: ended before it was ready")
 
     def used_by(self, processes: Sequence[subprocess.Popen[bytes]], ended: bool = False) -> Used:
-        """Return the CPU time of these processes by now. TestbedError if any of the rig's has ended, which
-        `ended` says is all right.
+        """Return the CPU time of these processes until now. TestbedError if any process of the rig has ended,
+        unless `ended` allows that.
         """
         for process in self._processes:
             if not ended and process.poll() is not None:
@@ -315,12 +321,12 @@ class Rig:
         return sum((process_used(process.pid) for process in processes), Used())
 
     def used_by_head(self) -> Used:
-        """Return the CPU time of the threads that poll the head's ends, by now."""
+        """Return the CPU time, until now, of the threads that poll the head's ends of the links."""
         return self.threads.used(list(self.head_device.values()))
 
 
 def counted(file: Path) -> int:
-    """Return what a process says in its file that it has taken, or sent."""
+    """Read how many bytes a process has received or sent, from its file; 0 before it has written one."""
     try:
         return int(struct.unpack("=Q", file.read_bytes()[:8])[0])
     except (FileNotFoundError, struct.error):
@@ -328,7 +334,7 @@ def counted(file: Path) -> int:
 
 
 def awaited(condition: Callable[[], bool], what: str) -> None:
-    """Wait until the condition holds. TestbedError names what did not come."""
+    """Wait until the condition holds. TestbedError after `READY_S` names what was awaited."""
     deadline = time.monotonic() + READY_S
     while not condition():
         if time.monotonic() > deadline:
@@ -337,7 +343,7 @@ def awaited(condition: Callable[[], bool], what: str) -> None:
 
 
 def _frame(payload_bytes: int) -> bytes:
-    """Return an Ethernet frame of a UDP packet to the head; make_frame fills it."""
+    """Return an Ethernet frame with a UDP packet to the head; make_frame fills its payload."""
     ethernet = bytes(12) + struct.pack("!H", 0x0800)
     udp_bytes = 8 + payload_bytes
     head = [

@@ -1,5 +1,6 @@
-"""A figure's measurements in namespaces that end with them: the outside, which starts them, and pins kernel
-threads for them; and the inside, `python -m reproductions.aleph.micro.session FIGURE SETTINGS`.
+"""A figure's measurements in namespaces of their own. The outer process starts them and pins kernel threads
+for them; the inner one is `python -m reproductions.aleph.micro.session FIGURE SETTINGS`. The namespaces end
+with the measurements.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ _END_S = 10.0
 def run(
     figure: str, asked: Extent, lanes: int, on_row: Callable[[dict[str, Any]], None]
 ) -> list[dict[str, Any]]:
-    """Return a figure's measurements, each handed to `on_row` as it comes. Raises what the inside raised."""
+    """Run a figure's measurements, call `on_row` with each as it arrives, and return them all. Raises the
+    error of the inner process.
+    """
     with tempfile.TemporaryFile("w+") as errors:
         return _run(figure, asked, lanes, on_row, errors)
 
@@ -77,16 +80,16 @@ def _run(
                     on_row(measured[-1])
             code = process.wait(_END_S)
         finally:
-            process.kill()  # unshare, whose end is that of all in there
+            process.kill()  # unshare: all processes in its PID namespace end with it
     if code:
         errors.seek(0)
-        said = errors.read().strip()
-        raise from_exit_code(code, f"{figure}: {(said.splitlines() or ['it said nothing'])[-1]}")
+        output = errors.read().strip()
+        raise from_exit_code(code, f"{figure}: {(output.splitlines() or ['it said nothing'])[-1]}")
     return measured
 
 
 def inside(figure: str, settings: dict[str, Any]) -> None:
-    """Measure, and print each row as it is there."""
+    """Run the measurements in the namespaces, and print each row when it is complete."""
     from reproductions.aleph.micro.rig import Tools
 
     proc, lanes = Path(f"/proc/self/fd/{settings.pop('proc')}"), settings.pop("lanes")

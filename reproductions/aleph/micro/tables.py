@@ -1,5 +1,5 @@
-"""The microbenchmarks' numbers: medians over rounds, what they are trusted for, and tables. Pure, but for
-printing.
+"""The microbenchmarks' numbers: medians over rounds, whether they are trustworthy, and tables. Pure apart
+from printing.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ TITLES = {
     "xdp-socket": "XDP, to a process",
 }
 WAITED = 0.05
-"""Of a window, or of a packet's time, for which the head was ready and had no core: more, and others shaped
-the number.
+"""Share of a window, or of a packet's time, for which the head was ready to run without a core. Above it,
+other processes distort the number.
 """
 _KEYS = ("case", "lanes", "cores", "program", "offered", "target_gbps", "asked_per_s")
 
 
 def key_of(row: Row) -> tuple[Any, ...]:
-    """Return what a row has in common with those of other rounds."""
+    """Return the values that identify a measurement across rounds."""
     rate = None if row.get("offered") is not None or row.get("target_gbps") else row.get("asked_per_s")
     return (*(row.get(key) for key in _KEYS[:-1]), rate)
 
 
 def medians(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Return each measurement once: of its numbers the median over the rounds."""
+    """Merge the rounds of each measurement into one row; each float becomes its median over the rounds."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(key_of(row), []).append(row)
@@ -58,7 +58,7 @@ def medians(rows: Iterable[Row]) -> list[dict[str, Any]]:
 
 
 def judge(rows: Iterable[dict[str, Any]]) -> None:
-    """Put on each measurement whether it is trustworthy: whether the median of its rounds is."""
+    """Set each measurement's verdict: trustworthy if the median of its rounds is."""
     made = list(rows)
     by = {key_of(row): trusted(row) for row in medians(made)}
     for row in made:
@@ -66,7 +66,7 @@ def judge(rows: Iterable[dict[str, Any]]) -> None:
 
 
 def pick(rows: Iterable[Row], **keys: Any) -> Row | None:
-    """Return the first row with these values, None where there is none."""
+    """Return the first row with these values, or None."""
     for row in rows:
         if all(row.get(name) == value for name, value in keys.items()):
             return row
@@ -74,8 +74,8 @@ def pick(rows: Iterable[Row], **keys: Any) -> Row | None:
 
 
 def trust(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return of how many measurements nobody else took the head's cores; where hosts share those, by how many
-    cores were asked for, the CPU time still counts and the rate does not.
+    """Count the measurements during which no other process used the head's cores. Where hosts share those
+    cores (too many were asked for), the CPU time still counts and the rate does not.
     """
     timed = [row for row in rows if "waited" in row]
     good = sum(map(trusted, timed))
@@ -88,7 +88,7 @@ def trust(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def said(row: Row) -> str:
-    """Return a measurement's name, for its progress."""
+    """Return a measurement's name for the progress display."""
     words = [TITLES[row["case"]]]
     if row.get("lanes"):
         words.append(f"{row['lanes']} gradients")
@@ -102,7 +102,7 @@ def said(row: Row) -> str:
 
 
 def show(report: Report, console: Console) -> None:
-    """Print a report."""
+    """Print a report's tables."""
     rows = medians(report["rows"])
     shows = {"table2": _costs, "fig5": _costs, "fig6": _losses, "fig7": _times, "fig8": _costs}
     console.print(
@@ -125,7 +125,7 @@ def show(report: Report, console: Console) -> None:
 
 
 def title_of(row: Row) -> str:
-    """Return a case's words, with the size of its packets."""
+    """Return the title of a measurement's case, with the size of its packets."""
     lanes = f", {row['lanes']} gradients" if row.get("lanes") else ""
     alone = ", counted and dropped" if row.get("program") == "take_only" else ""
     title = "TCP in C" if "median_us" in row and row["case"] == "tcp" else TITLES[row["case"]]
@@ -133,7 +133,7 @@ def title_of(row: Row) -> str:
 
 
 def trusted(row: Row) -> bool:
-    """Return whether nobody else took the head's cores while this was measured."""
+    """Return whether no other process used the head's cores during this measurement."""
     return bool(row.get("waited", 0.0) <= WAITED and not row.get("shared"))
 
 

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the microbenchmarks measure XDP against, as lean as sockets allow, and who times a packet. Compiled
- * and run by native.py; addresses are IPv4, sizes bytes.
+ * The socket programs that the microbenchmarks compare XDP with, as lean as sockets allow, and the timer of
+ * packets. Compiled by native.py; addresses are IPv4, sizes bytes.
  *
- *   sum PORT WORKERS CHUNK FILE         adds a chunk from each worker, and sends the sum to the first
- *   push ADDRESS PORT CHUNK INTERVAL_NS sends ones; takes what comes
- *   copy PORT RECEIVERS CHUNK INTERVAL_NS FILE   sends every chunk to each
- *   pull ADDRESS PORT                   takes what comes
+ *   sum PORT WORKERS CHUNK FILE         adds a chunk from each worker, sends the sum to the first
+ *   push ADDRESS PORT CHUNK INTERVAL_NS sends ones; discards what it receives
+ *   copy PORT RECEIVERS CHUNK INTERVAL_NS FILE   sends every chunk to each receiver
+ *   pull ADDRESS PORT                   discards what it receives
  *   answer PORT                         adds its own gradients to each packet and sends it back
- *   time tcp|udp ADDRESS INTERVAL_NS COUNT LIMIT_NS FILE    sends packets, takes answers, keeps their times
+ *   time tcp|udp ADDRESS INTERVAL_NS COUNT LIMIT_NS FILE    sends packets, records the round trips
  *
- * FILE is as long as a page: the bytes that were taken, or sent, by now. Of `time` it is the times, in
- * nanoseconds, and the count of what was sent is printed. Those who wait for others print "ready".
+ * FILE is mapped: it has the number of bytes received, or sent, until now. For `time` it has the round-trip
+ * times in nanoseconds; `time` prints how many packets it sent, how many were answered, and the nanoseconds
+ * that it took. Servers print "ready" when they listen.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -30,7 +31,7 @@
 #include "micro.h"
 
 #define MAX_PEERS 64
-#define SPIN_NS 100000 /* a shorter wait is not slept */
+#define SPIN_NS 100000 /* a shorter wait spins instead of sleeping */
 
 typedef unsigned long long u64;
 
@@ -72,7 +73,7 @@ static void *mapped(const char *path, size_t bytes)
 	return at;
 }
 
-/* 0: the other end has gone. */
+/* Receive exactly `bytes`. Return 0 if the other end has closed. */
 static int take(int fd, void *into, size_t bytes)
 {
 	ssize_t got = recv(fd, into, bytes, MSG_WAITALL);

@@ -1,4 +1,4 @@
-"""The paper's statements on figures 13 to 16 (section 6.4), held against our runs. Pure."""
+"""The paper's claims about figures 13 to 16 (section 6.4), compared with our runs. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reproductions import claims
-from reproductions.claims import Finding, Said
+from reproductions.claims import Finding, OursAndWord
 from reproductions.sweep import Sweep
 from reproductions.verdicts import AGREES, DIFFERS, PARTLY, SIZE, near, of_gain
 from testbed.systems.aleph.simulator import (
@@ -31,7 +31,7 @@ Claim = claims.Claim[Runs]
 
 
 def sweeps(runs: Sequence[Iteration]) -> dict[str, Runs]:
-    """Return the runs by topology."""
+    """Group the runs by topology."""
     return {
         topology: Sweep([run for run in runs if run.topology == topology])
         for topology in dict.fromkeys(run.topology for run in runs)
@@ -39,13 +39,13 @@ def sweeps(runs: Sequence[Iteration]) -> dict[str, Runs]:
 
 
 def findings(figure: str, runs: Mapping[str, Runs]) -> list[Finding]:
-    """Return all claims on a figure for which there are runs, each with its topology."""
-    said = []
+    """Judge all claims on a figure for which there are runs; each text ends with its topology."""
+    judged = []
     for topology, claim in CLAIMS[figure]:
         if topology in runs:
             for finding in claims.findings([claim], runs[topology]):
-                said.append(replace(finding, text=f"{finding.text} ({topology})"))
-    return said
+                judged.append(replace(finding, text=f"{finding.text} ({topology})"))
+    return judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class PrintedNumber:
     """A number that the paper prints: a metric of schemes on a topology, at a swept value."""
 
     topology: str
-    schemes: tuple[str, ...]  # of several readings of one algorithm, each
+    schemes: tuple[str, ...]  # a scheme, or all readings of one algorithm
     metric: str
     at: float
     paper: float
@@ -61,11 +61,11 @@ class PrintedNumber:
     what: str
 
     def claim(self) -> tuple[str, Claim]:
-        """Return the topology, and the claim that our mean is the number, at the swept value nearest to `at`:
-        of several readings each is said, and the claim counts once.
+        """Return the topology, and the claim that our mean at the swept value nearest to `at` is the number.
+        With several readings of an algorithm, each mean is listed and the claim counts once.
         """
 
-        def ours(runs: Runs) -> Said:
+        def ours(runs: Runs) -> OursAndWord:
             value = min(runs.values, key=lambda each: abs(each - self.at))
             spreads = [runs.spread(scheme, value, self.metric) for scheme in self.schemes]
             words = [AGREES if near(spread.mean, self.paper) else DIFFERS for spread in spreads]
@@ -78,13 +78,15 @@ class PrintedNumber:
 
 def _share(runs: Runs, metric: str, to: str, of: str, value: float) -> float:
     pairs = zip(runs.each(to, value, metric), runs.each(of, value, metric), strict=True)
-    return statistics.fmean(its / theirs - 1 for its, theirs in pairs)
+    return statistics.fmean(ours / others - 1 for ours, others in pairs)
 
 
 def _below(schemes: Sequence[str], of: str) -> Claim:
-    """Return the claim that `schemes`, readings of one algorithm, have less overhead than `of` always."""
+    """Make the claim that `schemes`, readings of one algorithm, have less overhead than `of` at every
+    value.
+    """
 
-    def ours(runs: Runs) -> Said:
+    def ours(runs: Runs) -> OursAndWord:
         tallies = [runs.ahead("overhead_gb", scheme, [of]) for scheme in schemes]
         return _each(schemes, [str(tally) for tally in tallies]), _of_all(
             [tally.verdict for tally in tallies]
@@ -95,19 +97,21 @@ def _below(schemes: Sequence[str], of: str) -> Claim:
 
 
 def _same(schemes: Sequence[str]) -> Claim:
-    """Return the claim that gradient hops are the same at every swept value."""
+    """Make the claim that gradient hops are the same at every swept value."""
 
-    def ours(runs: Runs) -> Said:
-        said = [claims.same("", "hops", scheme).ours(runs) for scheme in schemes]
-        return _each(schemes, [text for text, _ in said]), _of_all([word for _, word in said])
+    def ours(runs: Runs) -> OursAndWord:
+        judged = [claims.same("", "hops", scheme).ours(runs) for scheme in schemes]
+        return _each(schemes, [text for text, _ in judged]), _of_all([word for _, word in judged])
 
     return claims.Claim(f"gradient hops of {_titles(schemes)}", "no change", tuple(schemes), ours)
 
 
 def _no_sooner(at: float) -> Claim:
-    """Return what the paper does not say of its higher bandwidth usage: whether it saves time."""
+    """Compare communication times, on which the paper is silent: whether higher bandwidth usage saves
+    time.
+    """
 
-    def ours(runs: Runs) -> Said:
+    def ours(runs: Runs) -> OursAndWord:
         value = min(runs.values, key=lambda each: abs(each - at))
         shares = [_share(runs, "time_s", scheme, PS, value) for scheme in ALEPHS]
         words = [of_gain(-share, abs(USAGE_GAIN)) for share in shares]
@@ -131,8 +135,8 @@ def _titles(schemes: Sequence[str]) -> str:
 
 
 def _of_all(words: Sequence[str]) -> str:
-    """Return the word for readings of one algorithm: theirs where it is the same, else that it holds in
-    part if it does for one.
+    """Combine the verdict words of several readings of one algorithm: the word if all have the same; else
+    PARTLY if one agrees, SIZE if one has the right sign, DIFFERS otherwise.
     """
     if len(set(words)) == 1:
         return words[0]
@@ -140,7 +144,7 @@ def _of_all(words: Sequence[str]) -> str:
 
 
 def _highest(scheme: str, metric: str, at: float, what: str) -> Claim:
-    def ours(runs: Runs) -> Said:
+    def ours(runs: Runs) -> OursAndWord:
         value = min(runs.values, key=lambda each: abs(each - at))
         means = {each: runs.spread(each, value, metric).mean for each in runs.schemes}
         first = max(means, key=lambda each: means[each])
@@ -150,7 +154,7 @@ def _highest(scheme: str, metric: str, at: float, what: str) -> Claim:
 
 
 ALEPHS = (OURS, MWCHA, PRINTED)
-"""The readings of the paper's algorithm: ours, as repaired, and line by line."""
+"""The readings of the paper's algorithm: our own, the repaired one, and the one as printed."""
 SHORT: Mapping[str, str] = {OURS: "ours", MWCHA: "repaired", PRINTED: "as printed"}
 USAGE, OF_SERVERS = "bandwidth usage of workers", "bandwidth usage of PSs"
 USAGE_GAIN = 0.88

@@ -1,4 +1,4 @@
-"""Figures 13 to 16 as experiments. Imports nothing heavy before it is asked for something."""
+"""Figures 13 to 16 as experiments. Heavy modules are imported only when a figure is used."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ WORKERS, DEVIATION = "workers", "deviation"
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A figure's sweep: what is swept, its values, how many workers where they are not, and in words."""
+    """A figure's sweep: the swept field, its values, the number of workers where that is not swept, and
+    a title.
+    """
 
     sweep: str
     values: tuple[float, ...]
     workers: int
     about: str
-    quick: tuple[float, ...]  # with --quick: those that statements of the paper are about
+    quick: tuple[float, ...]  # with --quick: the values that the paper's statements concern
 
 
 SEEDS, QUICK_SEEDS = 20, 2
@@ -75,12 +77,14 @@ def _declared(figure: str) -> tuple[ExperimentOption, ...]:
 
 
 def _complete(figure: str, options: Namespace) -> None:
-    """Raise RequestError for a setting that there is not, before anything runs."""
+    """Raise RequestError for an invalid setting before anything runs."""
     _settings(figure, options)
 
 
 def _settings(figure: str, options: Namespace) -> list[tuple[float, Scene]]:
-    """Return the setting at each value. RequestError for what is none."""
+    """Return each swept value with its scene. RequestError for a value that is not a number, or not
+    accepted.
+    """
     from testbed.systems.aleph import simulator
 
     plan = PLANS[figure]

@@ -1,5 +1,5 @@
-"""A reproduced figure of ALEPH's simulations as a picture: lines by scheme, with the spread of the seeds.
-Imports matplotlib.
+"""Pictures of ALEPH's simulations: a line for each scheme, with the spread over the seeds. Imports
+matplotlib.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's: hue tells ALEPH from others, depth its clusterings
+# colours of Okabe and Ito: the hue separates ALEPH from others, the depth its clusterings
 LOOKS: Mapping[str, tuple[str, str]] = {
     "ours": ("#009E73", "o"),
     "mwcha": ("#0072B2", "s"),
@@ -51,7 +51,7 @@ PANELS: Mapping[str, tuple[tuple[str, str | None, str, bool], ...]] = {
 
 
 def draw(report: IterationReport, path: Path) -> None:
-    """Write a PNG. Whiskers reach from the least to the most of the seeds."""
+    """Write the figure as a PNG. Whiskers span the least and the most over the seeds."""
     with drawing() as plt:
         save(plt, picture(report), path)
 
@@ -92,14 +92,14 @@ def picture(report: IterationReport) -> Figure:
 def _lines(axes: Axes, report: IterationReport, metric: str, topology: str | None) -> None:
     means = [mean for mean in report.means if mean.topology == topology]
     for scheme in dict.fromkeys(mean.scheme for mean in means):
-        its = [mean for mean in means if mean.scheme == scheme]
-        values, middles = [mean.value for mean in its], [mean.spread(metric).mean for mean in its]
+        points = [mean for mean in means if mean.scheme == scheme]
+        values, middles = [mean.value for mean in points], [mean.spread(metric).mean for mean in points]
         if not any(middles):
             continue  # a ring has no servers
         colour, marker = LOOKS[scheme]
-        # equal values have a mean that is off by a rounding
-        below = [max(0.0, mean.spread(metric).mean - mean.spread(metric).least) for mean in its]
-        above = [max(0.0, mean.spread(metric).most - mean.spread(metric).mean) for mean in its]
+        # the mean of equal values may differ from them by a rounding error
+        below = [max(0.0, mean.spread(metric).mean - mean.spread(metric).least) for mean in points]
+        above = [max(0.0, mean.spread(metric).most - mean.spread(metric).mean) for mean in points]
         axes.errorbar(
             values,
             middles,
@@ -114,7 +114,9 @@ def _lines(axes: Axes, report: IterationReport, metric: str, topology: str | Non
 
 
 def _paper(axes: Axes, report: IterationReport, metric: str, topology: str | None) -> None:
-    """Put crosses at the numbers that the paper prints, of the readings of one algorithm a single one."""
+    """Mark the numbers that the paper prints with crosses; several readings of one algorithm share a
+    cross.
+    """
     for number in PRINTED_NUMBERS[report.figure]:
         if (number.metric, number.topology) == (metric, topology):
             colour, _ = LOOKS[number.schemes[0]]
@@ -124,7 +126,7 @@ def _paper(axes: Axes, report: IterationReport, metric: str, topology: str | Non
 
 
 def _headline(report: IterationReport) -> str:
-    """Return how many of the paper's statements agree."""
+    """Say how many of the paper's statements agree, and what the figure is about."""
     return f"{tally(report.claims)}: {report.about}"
 
 

@@ -12,7 +12,7 @@ from testbed.systems.aleph.simulator import Iteration, Scene
 
 @dataclass(frozen=True, slots=True)
 class IterationMeans:
-    """A scheme at a swept value: the spread over the seeds of each number of an `Iteration`."""
+    """The spread over the seeds of each number of an `Iteration`, for a scheme at a swept value."""
 
     topology: str
     value: float
@@ -27,15 +27,15 @@ class IterationMeans:
     hops: Spread
 
     def spread(self, metric: str) -> Spread:
-        """Return the spread of a number, by the name of the field."""
+        """Return the spread of the metric with this name."""
         spread: Spread = getattr(self, metric)
         return spread
 
 
 @dataclass(frozen=True, slots=True)
 class IterationReport(FigureReport):
-    """The report of one of figures 13 to 16; `options` is the scene that was asked for, whose field `sweep`
-    is swept.
+    """The report of one of figures 13 to 16. `options` is the scene that was asked for; its field `sweep` is
+    swept.
     """
 
     version: int

@@ -1,4 +1,4 @@
-"""A reproduced figure of ALEPH's simulations as tables on a terminal. Imports rich."""
+"""Tables of ALEPH's simulations for a terminal. Imports rich."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COLUMNS: Mapping[str, tuple[tuple[str, str, int], ...]] = {
 
 
 def show(report: IterationReport, console: Console) -> None:
-    """Print what came out by topology, and the paper's claims with ours."""
+    """Print a table of means for each topology, and the paper's claims with ours."""
     columns = COLUMNS[report.figure]
     for topology in dict.fromkeys(mean.topology for mean in report.means):
         table = ruled(

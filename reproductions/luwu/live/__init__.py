@@ -1,1 +1,1 @@
-"""LuWu and its baselines, live: a byte-level model of small OPT shape on scaled links."""
+"""LuWu and its baselines, live: jobs that move the bytes of small OPT shapes over scaled links."""

@@ -1,4 +1,4 @@
-"""The paper's statements on figures 2 to 4, 10 and 14 to 16, held against live runs. Pure."""
+"""The paper's claims about figures 2 to 4, 10 and 14 to 16, compared with live runs. Pure."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ from testbed.systems.luwu.shapes import PARAMETER_BYTES
 Rows = Sequence[TrainedRow]
 FRAMING = PACKET_BYTES / PAYLOAD_BYTES
 S_BYTES = {"down": 2 * PARAMETER_BYTES, "up": GRADIENT_BYTES}
-"""Bytes of an element on a worker's link in an iteration: parameters in two passes, gradients in one."""
+"""Bytes of a model's element on a worker's link in an iteration: parameters in two passes, gradients in
+one.
+"""
 ON_TIME = 0.02
-"""The share of S that heartbeats and repetitions may add."""
+"""Share of S that heartbeats and retransmissions may add."""
 NEAR = 0.10
-"""The share of an iteration by which the model may miss a live run."""
+"""Share of a live iteration by which the model's prediction may differ from it."""
 LIMIT_BYTES = 1e9
-"""The memory of a worker for which the largest model is said."""
+"""Memory of a worker for which the largest model is stated."""
 LAST = 100
 """Iterations whose mean loss is compared."""
 
@@ -42,7 +44,9 @@ def picked(rows: Rows, way: str) -> list[TrainedRow]:
 
 
 def over_s(row: TrainedRow) -> dict[str, float]:
-    """Return what the fullest worker's link carried over S, framing apart; of LuWu its optimizer's, too."""
+    """Return the bytes on the busiest worker's link over S, without framing; for LuWu also the
+    optimizer's link.
+    """
     most = {"down": max(row.down_bytes), "up": max(row.up_bytes)}
     shares = {f"worker, {way}": most[way] / S_BYTES[way] / FRAMING for way in most}
     if row.node_bytes:
@@ -52,12 +56,12 @@ def over_s(row: TrainedRow) -> dict[str, float]:
 
 
 def serialised(row: TrainedRow) -> float:
-    """Return the share of communication for which computing waits."""
+    """Return the share of communication time for which computing waits."""
     return row.serialised_s / row.communicated_s if row.communicated_s else 0.0
 
 
 def computing(row: TrainedRow) -> float:
-    """Return the share of an iteration in which a worker computes."""
+    """Return the share of an iteration for which a worker computes."""
     waits = row.forward_waited_s + row.backward_waited_s
     return (row.forward_s + row.backward_s - waits) / row.iteration_s
 
@@ -70,92 +74,94 @@ def _breakdown(rows: Rows) -> list[Finding]:
     free = [row for row in rows if row.disk_mb_s is None]
     declared = [row for row in rows if row.disk_mb_s is not None]
     (ours,) = picked(free, LUWU.name)
-    said = []
+    judged = []
     for link, share in over_s(ours).items():
         word = AGREES if share <= 1 + ON_TIME else DIFFERS
-        said.append(Finding(f"LuWu's bytes over S, {link}", "1", f"{share:.3f}", word).on(ours))
+        judged.append(Finding(f"LuWu's bytes over S, {link}", "1", f"{share:.3f}", word).on(ours))
     for row in picked(free, FSDP.name):
         workers = row.workers
         bound = (workers - 1) / workers
-        # gathered in two passes, and reduced by an all-reduce of gloo's
+        # parameters are gathered in two passes, and gradients reduced by gloo's all-reduce
         bytes_each = bound * (2 * PARAMETER_BYTES + 2 * GRADIENT_BYTES)
         share = max(row.up_bytes) / FRAMING / bytes_each
         text = "FSDP's bytes over those of its collectives on gloo"
-        said.append(Finding(text, "1", f"{share:.3f}", AGREES if near(share, 1) else DIFFERS).on(row))
+        judged.append(Finding(text, "1", f"{share:.3f}", AGREES if near(share, 1) else DIFFERS).on(row))
         ratio = max(row.up_bytes) / max(ours.up_bytes)
-        said.append(_number("bytes up, FSDP over LuWu", 2 * bound, ratio).on(row, ours))
+        judged.append(_number("bytes up, FSDP over LuWu", 2 * bound, ratio).on(row, ours))
     for row in picked(declared, ON_DISKS.name):
         share = row.step_s / row.iteration_s
         text = "states on disks: the step's share of FSDP's iteration"
-        said.append(_share(text, 0.37, share).on(row))
+        judged.append(_share(text, 0.37, share).on(row))
         text = "states on disks: computing's share of FSDP's iteration"
-        said.append(_share(text, 0.23, computing(row)).on(row))
+        judged.append(_share(text, 0.23, computing(row)).on(row))
     for way, paper in ((FSDP, 2.33), (DDP, 5.8), (IN_SWITCH, 2.38)):
         for row in picked(free, way.name):
             ratio = row.iteration_s / ours.iteration_s
-            said.append(_number(f"iteration, {way.title} over LuWu", paper, ratio).on(row, ours))
-    for theirs, its in zip(picked(declared, ON_DISKS.name), picked(declared, LUWU.name), strict=False):
-        ratio = theirs.iteration_s / its.iteration_s
+            judged.append(_number(f"iteration, {way.title} over LuWu", paper, ratio).on(row, ours))
+    for theirs, group in zip(picked(declared, ON_DISKS.name), picked(declared, LUWU.name), strict=False):
+        ratio = theirs.iteration_s / group.iteration_s
         text = "iteration, states on disks, FSDP over LuWu"
-        said.append(_number(text, 3.98, ratio).on(theirs, its))
-    return said
+        judged.append(_number(text, 3.98, ratio).on(theirs, group))
+    return judged
 
 
 def _beside_fsdp(rows: Rows) -> list[Finding]:
-    """Return LuWu's gain over both baselines by blocks; the paper's is over ZeRO-3 on NCCL."""
-    said = []
+    """Compare LuWu's gain over both baselines, by number of blocks, with the paper's gain over ZeRO-3
+    on NCCL.
+    """
+    judged = []
     for way in (FSDP, TUNED):
         for row in picked(rows, way.name):
             (ours,) = (each for each in picked(rows, LUWU.name) if each.layers == row.layers)
             text = f"{row.layers} blocks: iteration, {way.title} over LuWu"
-            said.append(_number(text, 2.33, row.iteration_s / ours.iteration_s).on(row, ours))
-    return said
+            judged.append(_number(text, 2.33, row.iteration_s / ours.iteration_s).on(row, ours))
+    return judged
 
 
 def _overlap(rows: Rows) -> list[Finding]:
-    said = []
+    judged = []
     sixteen = [row for row in rows if row.micro_batch == 16]
     for row in picked(sixteen, FSDP.name):
         text = "micro-batch 16: FSDP's communication that is serialised"
-        said.append(_share(text, 0.30, serialised(row)).on(row))
+        judged.append(_share(text, 0.30, serialised(row)).on(row))
     for row in picked(sixteen, LUWU.name):
         share = serialised(row)
         word = AGREES if share <= 0.05 else PARTLY if share < 0.5 else DIFFERS
         text = "micro-batch 16: LuWu's communication that is serialised"
-        said.append(Finding(text, "0%", f"{share:.0%}", word).on(row))
+        judged.append(Finding(text, "0%", f"{share:.0%}", word).on(row))
     pairs = zip(picked(rows, FSDP.name), picked(rows, LUWU.name), strict=True)
     less = [ours.communicated_s < theirs.communicated_s for theirs, ours in pairs]
     word = AGREES if all(less) else PARTLY if any(less) else DIFFERS
-    said.append(
+    judged.append(
         Finding("LuWu communicates for less time", "yes", f"at {sum(less)} of {len(less)} sizes", word)
     )
-    return said
+    return judged
 
 
 def _switchml(rows: Rows) -> list[Finding]:
-    said = []
+    judged = []
     for row in rows:
         share, idle = serialised(row), 1 - computing(row)
         size = row.micro_batch
         word = AGREES if share > 0.95 else DIFFERS
         text = f"micro-batch {size}: communication that is serialised"
-        said.append(Finding(text, "100%", f"{share:.0%}", word).on(row))
+        judged.append(Finding(text, "100%", f"{share:.0%}", word).on(row))
         word = AGREES if 0.3 <= idle <= 0.5 else DIFFERS
         text = f"micro-batch {size}: an iteration's share of waiting"
-        said.append(Finding(text, "30 to 50%", f"{idle:.0%}", word).on(row))
-    return said
+        judged.append(Finding(text, "30 to 50%", f"{idle:.0%}", word).on(row))
+    return judged
 
 
 def slope(rows: Rows) -> float:
-    """Return by how many bytes a worker's peak grows with each element of the model, of runs that differ in
-    depth.
+    """Return by how many bytes a worker's peak memory grows with each element of the model, from runs that
+    differ in depth.
     """
     least, most = (find(rows, key=lambda row: row.elements) for find in (min, max))
     return (most.peak_bytes - least.peak_bytes) / (most.elements - least.elements)
 
 
 def _largest(rows: Rows, slope_bytes: float) -> str:
-    """Return the largest model that LIMIT_BYTES of a worker's memory hold."""
+    """Return the largest model that fits LIMIT_BYTES of a worker's memory, as text."""
     if slope_bytes < 1:
         return "any that disks hold"
     first = rows[0]
@@ -164,13 +170,13 @@ def _largest(rows: Rows, slope_bytes: float) -> str:
 
 
 def _memory(rows: Rows) -> list[Finding]:
-    said = []
+    judged = []
     for way in dict.fromkeys(row.way for row in rows):
         runs = {
             workers: [row for row in picked(rows, way) if row.workers == workers]
             for workers in dict.fromkeys(row.workers for row in rows)
         }
-        grown = {workers: slope(its) for workers, its in runs.items()}
+        grown = {workers: slope(group) for workers, group in runs.items()}
         ours = ", ".join(
             f"{each:.1f} with {workers} ({_largest(runs[workers], each)})" for workers, each in grown.items()
         )
@@ -185,20 +191,20 @@ def _memory(rows: Rows) -> list[Finding]:
         title = picked(rows, way)[0].title
         word = AGREES if holds else DIFFERS
         text = f"{title}: bytes a worker needs for each parameter"
-        said.append(Finding(text, paper, ours, word, untimed="bytes of memory"))
-    return said
+        judged.append(Finding(text, paper, ours, word, untimed="bytes of memory"))
+    return judged
 
 
 def _scaling(rows: Rows) -> list[Finding]:
-    said = []
+    judged = []
     for way in dict.fromkeys(row.way for row in rows):
-        its = picked(rows, way)
-        first, last = its[0], its[-1]
+        group = picked(rows, way)
+        first, last = group[0], group[-1]
         factor = last.workers * first.iteration_s / last.iteration_s
         text = f"{last.title}: throughput, {last.workers} workers over {first.workers}"
         if way == LUWU.name:
-            said.append(_number(text, last.workers / first.workers, factor).on(first, last))
-    return said
+            judged.append(_number(text, last.workers / first.workers, factor).on(first, last))
+    return judged
 
 
 def _disks(rows: Rows) -> list[Finding]:
@@ -210,8 +216,8 @@ def _disks(rows: Rows) -> list[Finding]:
 
 
 def _convergence(rows: Rows) -> list[Finding]:
-    """Return how far LuWu's loss in the end is from FSDP's, beside how far seeds are from each other. Of one
-    seed nothing is known.
+    """Compare the difference of LuWu's final loss from FSDP's with the difference between seeds. With one
+    seed the verdict is a tie, since the spread is unknown.
     """
     ends: dict[str, list[float]] = {
         way.name: [statistics.fmean(row.losses[-LAST:]) for row in picked(rows, way.name)]
@@ -238,7 +244,7 @@ def _convergence(rows: Rows) -> list[Finding]:
 
 
 def _predictions(rows: Rows) -> list[Finding]:
-    said = []
+    judged = []
     for row in rows:
         predicted_s = row.predicted_s
         if predicted_s is None or isinstance(predicted_s, UnsetType):
@@ -252,12 +258,12 @@ def _predictions(rows: Rows) -> list[Finding]:
         )
         ours = f"{predicted_s:.2f} s, measured {row.iteration_s:.2f} s ({off:+.1%})"
         word = AGREES if abs(off) <= NEAR else DIFFERS
-        said.append(Finding(text, "within 10%", ours, word).on(row))
-    return said
+        judged.append(Finding(text, "within 10%", ours, word).on(row))
+    return judged
 
 
 def _number(text: str, paper: float, ours: float) -> Finding:
-    """Return the finding on a ratio above 1 in the paper."""
+    """Judge a ratio that the paper has above 1."""
     return Finding(text, f"{paper:.3g}", f"{ours:.3g}", of_ratio(ours, paper))
 
 

@@ -1,5 +1,5 @@
-"""Figures 2 to 4 and 16, and live runs beside the predictions of figures 10, 14 and 15, as experiments.
-Imports nothing heavy before it is asked for something.
+"""Figures 2 to 4 and 16 as experiments, and live runs for comparison with the predictions of figures 10, 14
+and 15. Heavy modules are imported only when a figure is used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PLANS: Mapping[str, str] = {
     "fsdp": "an iteration by blocks, beside FSDP as it is over gloo, and tuned",
 }
 FAST_SCALE = 100
-"""Links that two cores cannot fill, where nothing is timed."""
+"""The scale where nothing is timed: links faster than two cores can fill."""
 UNTIMED = ("fig10-live", "fig16")
 ITERATIONS = 1000
 DECLARED = {
@@ -41,7 +41,7 @@ DECLARED = {
 
 
 def _estimate_s(figure: str, options: Namespace) -> float:
-    """Return about how many seconds its runs take."""
+    """Estimate how many seconds a figure's runs take."""
     a_run_s = 0.1 * options.iterations if figure == "fig16" else 20.0
     return len(_asked(figure, options)) * (15.0 + a_run_s)
 

@@ -1,4 +1,4 @@
-"""The live figures as pictures. Imports matplotlib."""
+"""Pictures of the live figures. Imports matplotlib."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ PARTS: Sequence[tuple[str, str, Callable[[TrainedRow], float]]] = (
 )
 """The parts of an iteration: label, colour and seconds."""
 SMOOTHED = 20
-"""Iterations of a mean in loss curves."""
+"""How many iterations a point of a loss curve averages."""
 
 
 def draw(report: LiveReport, path: Path) -> None:
-    """Write a PNG."""
+    """Write a figure as a PNG."""
     with drawing() as plt:
         save(plt, picture(report), path)
 
@@ -76,7 +76,7 @@ def _named(row: TrainedRow) -> str:
 
 
 def _phases(axes: Axes, rows: Rows) -> None:
-    """Bars of an iteration, phase after phase, what was waited in each behind what was computed."""
+    """Draw an iteration as a bar of phases: the computing of each, then its waiting."""
     for place, row in enumerate(rows):
         left = 0.0
         for label, colour, seconds in PARTS:
@@ -110,16 +110,18 @@ def _lines(
 ) -> Callable[[Axes, Rows], None]:
     def draws(axes: Axes, rows: Rows) -> None:
         for way in dict.fromkeys(row.way for row in rows):
-            its = [row for row in rows if row.way == way]
+            group = [row for row in rows if row.way == way]
             axes.plot(
-                [str(of(row)) for row in its],
-                [key(row) for row in its],
+                [str(of(row)) for row in group],
+                [key(row) for row in group],
                 "o-",
                 color=WAYS[way].colour,
                 label=WAYS[way].title,
             )
             predicted = [
-                replace(row, iteration_s=row.predicted_s) for row in its if isinstance(row.predicted_s, float)
+                replace(row, iteration_s=row.predicted_s)
+                for row in group
+                if isinstance(row.predicted_s, float)
             ]
             if predicted and key in (_iteration, _throughput):
                 heights = [key(row) for row in predicted]
@@ -160,10 +162,10 @@ def _by_disks(axes: Axes, rows: Rows) -> None:
 def _memory(axes: Axes, rows: Rows) -> None:
     for way in dict.fromkeys(row.way for row in rows):
         for workers, style in zip(dict.fromkeys(row.workers for row in rows), ("o-", "s--"), strict=False):
-            its = [row for row in rows if (row.way, row.workers) == (way, workers)]
+            group = [row for row in rows if (row.way, row.workers) == (way, workers)]
             axes.plot(
-                [row.elements / 1e6 for row in its],
-                [row.peak_bytes / 1e6 for row in its],
+                [row.elements / 1e6 for row in group],
+                [row.peak_bytes / 1e6 for row in group],
                 style,
                 color=WAYS[way].colour,
                 label=f"{WAYS[way].title}, {workers} workers",
@@ -187,7 +189,7 @@ def _losses(axes: Axes, rows: Rows) -> None:
 
 
 def _apart(axes: Axes, rows: Rows) -> None:
-    """Draw how far LuWu's loss is above FSDP's, seed by seed, and a seed of FSDP's above their mean."""
+    """Draw LuWu's loss minus FSDP's for each seed, and each FSDP seed minus the mean of FSDP's seeds."""
     ours, theirs = ([row.losses for row in rows if row.way == way.name] for way in (LUWU, FSDP))
     means = [sum(each) / len(each) for each in zip(*theirs, strict=True)]
     for number, losses in enumerate(theirs):

@@ -1,6 +1,4 @@
-"""The live figures' runs: a job of compared.py, and what its workers and the links say of it. Owns no
-claim.
-"""
+"""The live figures' runs: jobs of compared.py, and the results of their workers and links. Owns no claim."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ WARM_UP = 2
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """A run. A micro-batch of 0 declares no computing; None of `disk_mb_s` declares no disk."""
+    """The setting of a run. A micro-batch of 0 declares no computing; `disk_mb_s` None declares no disk."""
 
     way: str
     workers: int = 4
@@ -53,8 +51,8 @@ class LiveRun:
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """The seconds of an iteration, by phase: all of it, and its part in which the worker waits; of
-    communication, and of that for which computing waits.
+    """Seconds of an iteration by phase, and the part of each phase for which the worker waits; seconds of
+    communication, and the part of it for which computing waits.
     """
 
     forward_s: float
@@ -70,8 +68,8 @@ class Passes:
 
 @dataclass(frozen=True, slots=True)
 class ComparedResult:
-    """The part that figures read of what a worker of compared.py leaves. Bytes are those of its link, in an
-    iteration; `elements` are the model's.
+    """The fields that figures read of the result that a worker of compared.py writes. Bytes are those of its
+    link in an iteration; `elements` are the model's.
     """
 
     iterations: Sequence[Passes]
@@ -84,7 +82,9 @@ class ComparedResult:
 
 @dataclass(frozen=True, slots=True)
 class NodeBytes:
-    """The bytes on the optimizer's link for each element of the model in an iteration, from it and to it."""
+    """Bytes on the optimizer's link for each element of the model in an iteration: sent (`up`) and
+    received.
+    """
 
     up: float
     down: float
@@ -92,9 +92,9 @@ class NodeBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedRow(ByVerdict, LiveRun):
-    """A run and what it came to: seconds of a typical iteration, means over the workers; bytes that links
-    carried for each element of the model in an iteration, by worker; the largest peak of a worker's memory;
-    the loss of each iteration. `predicted_s` is the model's iteration: UNSET in a figure that times nothing.
+    """A run and its results: seconds of a typical iteration, averaged over the workers; by worker, bytes on
+    its link for each element of the model in an iteration; the largest peak of a worker's memory; the loss of
+    each iteration. `predicted_s` is an iteration by the model: UNSET in a figure that times nothing.
     """
 
     title: str
@@ -120,7 +120,7 @@ class TrainedRow(ByVerdict, LiveRun):
 
 @dataclass(frozen=True, slots=True)
 class LiveReport(FigureReport):
-    """The report of one of LuWu's live figures. Links are the paper's, divided by `scale`."""
+    """The report of one of LuWu's live figures. Links have the paper's rates, divided by `scale`."""
 
     version: int
     about: str
@@ -133,7 +133,7 @@ class LiveReport(FigureReport):
 def measure(
     figure: str, asked: Sequence[LiveRun], scale: int, folder: Path, on_done: Callable[[str], None]
 ) -> list[TrainedRow]:
-    """Return a row for each run, in their order."""
+    """Run each of `asked` on one testbed, and return their rows in this order."""
     rows = []
     with live.testbed(f"luwu-{figure}", setting.network(scale), folder) as testbed:
         for number, run in enumerate(asked):
@@ -190,7 +190,7 @@ def _words(run: LiveRun, way: TrainingWay, scale: int) -> list[str]:
 
 
 def row_of(run: LiveRun, scale: int, result: RunResult, workers: Sequence[ComparedResult]) -> TrainedRow:
-    """Return what a run came to. Pure."""
+    """Compute a run's results: of each phase the median over iterations of the mean over workers. Pure."""
     typical = Passes(
         *(
             statistics.median(
@@ -216,19 +216,20 @@ def row_of(run: LiveRun, scale: int, result: RunResult, workers: Sequence[Compar
 
 
 def _node_bytes(run: LiveRun, result: RunResult, elements: int) -> NodeBytes:
-    """Return what the optimizer's link carried for each element in an iteration, up (from it) and down; over
-    the whole job, but for the first values, which are what the first worker sent more than the second.
+    """Compute the bytes on the optimizer's link for each element in an iteration, up (sent by it) and down.
+    Counted over the whole job, without the initial values: the first worker sends these, so they are the
+    bytes that it sends more than the second.
     """
     links = {link.name: link for link in result.links}
     first = links["u1h1"].bytes_up - links["u1h2"].bytes_up if run.workers > 1 else 0
-    its = links[result.ps_host or ""]
+    optimizer = links[result.ps_host or ""]
     share = elements * (run.steps + WARM_UP)
-    return NodeBytes(its.bytes_up / share, (its.bytes_down - first) / share)
+    return NodeBytes(optimizer.bytes_up / share, (optimizer.bytes_down - first) / share)
 
 
 def predicted(rows: Sequence[TrainedRow], scale: int) -> list[TrainedRow]:
-    """Return the rows with the model's seconds of an iteration beside those measured, None where it has not
-    the way; `step_s` without declared disks is taken as measured. Pure.
+    """Add the model's seconds of an iteration to each row; None where the model does not cover the way. Where
+    no disks are declared, `step_s` is taken from the measurement. Pure.
     """
     return [replace(row, predicted_s=_predicted_s(row, rows, scale)) for row in rows]
 
@@ -255,8 +256,8 @@ def _predicted_s(row: TrainedRow, rows: Sequence[TrainedRow], scale: int) -> flo
 
 
 def breakdown(quick: bool) -> list[LiveRun]:
-    """All ways, and those that have states on disks once more with these declared: the optimizer's, or all
-    workers' together, have 2.08 times a link's rate, as in section 4.1.
+    """Return a run of each way, and the ways with states on disks again with declared disks. The optimizer's
+    disks, or all workers' together, have 2.08 times a link's rate, as in section 4.1.
     """
     if quick:
         return [LiveRun(way.name, 2, layers=2, steps=2) for way in (LUWU, FSDP)]
@@ -271,7 +272,7 @@ def breakdown(quick: bool) -> list[LiveRun]:
 
 
 def beside_fsdp(quick: bool) -> list[LiveRun]:
-    """LuWu, FSDP as it reduces over gloo, and the tuned one, by blocks."""
+    """Return runs of LuWu, of FSDP as it reduces over gloo, and of the tuned FSDP, by number of blocks."""
     depths = (2,) if quick else (2, 4, 8)
     workers, steps = (2, 2) if quick else (4, 4)
     ways = (LUWU, FSDP, TUNED)
@@ -291,7 +292,9 @@ def switchml(quick: bool) -> list[LiveRun]:
 
 
 def memory(quick: bool) -> list[LiveRun]:
-    """Two depths, from which follows what a parameter takes: texts are short, for activations grow, too."""
+    """Return runs at two depths, whose difference gives the memory per parameter. Texts are short because
+    activations grow with the depth too.
+    """
     depths = (2, 8) if quick else (4, 24)
     workers = (2,) if quick else (2, 4)
     ways = (LUWU.name, FSDP.name) if quick else (LUWU.name, FSDP.name, DDP.name)
@@ -310,7 +313,7 @@ def scaling(quick: bool) -> list[LiveRun]:
 
 
 def disks(quick: bool) -> list[LiveRun]:
-    """The first run declares no disk: what its step takes is the machine's own."""
+    """Return runs by number of disks. The first declares none: its step takes this machine's own time."""
     counts = (2,) if quick else (1, 2, 4, 8)
     workers, steps = (2, 2) if quick else (2, 4)
     declared = [replace(LiveRun(LUWU.name, workers, steps=steps), disks=n, disk_mb_s=6.0) for n in counts]
@@ -343,4 +346,4 @@ PLANS: Mapping[str, Callable[[bool], list[LiveRun]]] = {
     "fig14-live": scaling,
     "fig15-live": disks,
 }
-"""What each figure runs, `quick` or not."""
+"""The runs of each figure, with or without `quick`."""

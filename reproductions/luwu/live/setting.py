@@ -1,5 +1,5 @@
-"""The setting that the live figures share: network, model, the ways to train that are compared, and what a
-block's computing is declared to take. Owns no run.
+"""The setting that the live figures share: the network, the model, the ways of training that are compared,
+and the declared computing time of a block. Owns no run.
 """
 
 from __future__ import annotations
@@ -12,21 +12,23 @@ from testbed.systems.luwu.shapes import PARAMETER_BYTES
 from testbed.topology import catalogue
 
 LINK_BYTES_S = 100e9 / 8
-"""The paper's, before it is scaled."""
+"""The rate of the paper's links, bytes a second, before scaling."""
 SCALE = 2000
 LAYERS, WIDTH, LENGTH = 4, 128, 32
 MICRO_BATCH = 16
-"""The paper's of figures 2 and 3."""
+"""The micro-batch of the paper's figures 2 and 3."""
 FORWARD_OF_PULL = 1.13
-"""A block's forward pass over the time of its parameters on the link, at a micro-batch of 16: what OPT-175B
-has on the paper's hardware, 0.33 s of 183 TFLOPS over 0.29 s of 100 Gb/s. Backward takes three times as long,
-activations computed again.
+"""A block's forward pass divided by the time of its parameters on the link, at a micro-batch of 16:
+OPT-175B's ratio on the paper's hardware, 0.33 s at 183 TFLOPS over 0.29 s at 100 Gb/s. Backward takes three
+times as long as forward, since activations are computed again.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingWay:
-    """A way to train that is compared: its scheme in compared.py, who sums, and what the paper calls it."""
+    """A way of training: its scheme in compared.py, the system and backend that sum, and its name in
+    the paper.
+    """
 
     name: str
     title: str
@@ -51,7 +53,7 @@ WAYS: Mapping[str, TrainingWay] = {way.name: way for way in (LUWU, FSDP, TUNED, 
 
 
 def network(scale: int) -> dict[str, Any]:
-    """Return the paper's network, the catalogue's, at a scale."""
+    """Return the paper's network (configuration `luwu` of the catalogue) at a scale."""
     return {**catalogue.READY["luwu"], "scale": scale}
 
 
@@ -64,7 +66,7 @@ def block_elements(width: int) -> int:
 
 
 def computing_ms(micro_batch: int, width: int, scale: int) -> tuple[float, float]:
-    """Return what a block's passes are declared to take, forward and backward."""
+    """Return the declared milliseconds of a block's forward and backward pass."""
     pull_s = block_elements(width) * PARAMETER_BYTES / link_bytes_s(scale)
     forward_ms = 1e3 * pull_s * FORWARD_OF_PULL * micro_batch / MICRO_BATCH
     return forward_ms, 3 * forward_ms

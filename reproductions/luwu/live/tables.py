@@ -1,4 +1,4 @@
-"""The live figures as tables on a terminal. Imports rich."""
+"""Tables of the live figures for a terminal. Imports rich."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reproductions.tables import ruled, show_trust, statements
 
 
 def show(report: LiveReport, console: Console) -> None:
-    """Print the runs, and the paper's statements with ours."""
+    """Print the runs, and the paper's claims with ours."""
     columns = ["system", "workers", "micro-\nbatch", "disks", "parameters", "iteration,\ns", "forward,\ns"]
     columns += ["backward,\ns", "step,\ns", "of it\ncomputing", "communi-\ncating, s", "of it\nserialised"]
     columns += ["up, bytes a\nparameter", "down", "peak,\nMB"]

@@ -1,1 +1,1 @@
-"""Figures 10 to 15, as a model of the paper's hardware predicts them."""
+"""Figures 10 to 15, predicted by a model of the paper's hardware."""

@@ -1,4 +1,6 @@
-"""The paper's statements on figures 10 to 15 (sections 4.2 to 4.7), held against the model's. Pure."""
+"""The paper's claims about figures 10 to 15 (sections 4.2 to 4.7), compared with the model's
+predictions. Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ from testbed.systems.luwu.prediction import BOUND, TITLES, Prediction
 
 Rows = Sequence[Prediction]
 PAPER_OVER_BOUND = {8: 1.21, 32: 1.94}
-"""LuWu's throughput over BOUND's with 8 workers, figure 14, by micro-batch."""
+"""LuWu's throughput over BOUND's with 8 workers (figure 14), by micro-batch."""
 
 
 def findings(figure: str, rows: Rows) -> list[Finding]:
-    """Return the claims on one of figures 11 to 15."""
+    """Judge the claims on one of figures 11 to 15."""
     return {
         "fig11": _by_micro_batch,
         "fig12": _by_model,
@@ -27,13 +29,15 @@ def findings(figure: str, rows: Rows) -> list[Finding]:
 
 
 def of_largest(rows: Sequence[LargestRow]) -> list[Finding]:
-    """Return the claims on figure 10. Table 2 ends at 1.0T, so that its last row is the largest of any system
-    that holds as much: what LuWu's disks hold is said instead. ZeRO-Infinity's largest is declared
-    (`memory._STAGED`), and no finding.
+    """Judge the claims on figure 10.
+
+    Table 2 ends at 1.0T, so every system that can train as much has its last row as the largest model:
+    instead, compare the parameters that LuWu's disks hold. ZeRO-Infinity's largest model is declared
+    (`memory._STAGED`), so it is not judged.
     """
     models = {(row.system, row.workers): row.model for row in rows}
     held = next(row.disks_hold for row in rows if row.system == LUWU and row.disks_hold is not None)
-    said = Finding(
+    judged = Finding(
         f"LuWu: parameters that disks hold, of {STORED_BYTES} bytes each in the store",
         "1e12 trained",
         f"{held:.2g}",
@@ -41,16 +45,18 @@ def of_largest(rows: Sequence[LargestRow]) -> list[Finding]:
     )
     small = models[SWITCHML, 8]
     text = f"{TITLES[SWITCHML]}: largest model, 8 workers"
-    return [said, Finding(text, "1.3B", str(small), AGREES if small == "1.3B" else DIFFERS)]
+    return [judged, Finding(text, "1.3B", str(small), AGREES if small == "1.3B" else DIFFERS)]
 
 
 def _by_micro_batch(rows: Rows) -> list[Finding]:
-    """Peaks by model: sections 4.3's ratios are of peaks."""
+    """Judge the ratios of section 4.3, which compare the highest throughputs of each model over
+    micro-batches.
+    """
     peaks: dict[tuple[str, str], float] = {}
     for row in rows:
         key = row.model, row.system
         peaks[key] = max(peaks.get(key, 0.0), row.tflops)
-    said = [
+    judged = [
         ("175B", INFINITY, 3.98),
         ("1.3B", INFINITY, 2.90),
         ("1.3B", ZERO3, 2.33),
@@ -58,22 +64,22 @@ def _by_micro_batch(rows: Rows) -> list[Finding]:
     ]
     return [
         _ratio(f"OPT-{model}: LuWu over {TITLES[of]}, peaks", paper, peaks[model, LUWU], peaks[model, of])
-        for model, of, paper in said
+        for model, of, paper in judged
     ]
 
 
 def _by_model(rows: Rows) -> list[Finding]:
     by = {(row.system, row.model): row.tflops for row in rows}
-    said = []
+    judged = []
     for of, paper in ((ZERO3, 2.04), (INFINITY, 2.34)):
         both = [model for model in ("13B", "30B", "66B", "175B") if (of, model) in by]
         least = min(both, key=lambda model: by[LUWU, model] / by[of, model])
         text = f"13B to 175B: LuWu over {TITLES[of]}, at least (ours: at {least})"
-        said.append(_ratio(text, paper, by[LUWU, least], by[of, least]))
+        judged.append(_ratio(text, paper, by[LUWU, least], by[of, least]))
     fall = by[LUWU, "505B"] < 0.95 * by[LUWU, "276B"] and by[LUWU, "1.0T"] < 0.95 * by[LUWU, "505B"]
     ours = f"{by[LUWU, '276B']:.0f}, {by[LUWU, '505B']:.0f}, {by[LUWU, '1.0T']:.0f} TFLOPS"
-    said.append(Finding("LuWu falls from 276B to 505B and 1T", "yes", ours, AGREES if fall else DIFFERS))
-    return said
+    judged.append(Finding("LuWu falls from 276B to 505B and 1T", "yes", ours, AGREES if fall else DIFFERS))
+    return judged
 
 
 def _beside_sharp(rows: Rows) -> list[Finding]:
@@ -88,20 +94,20 @@ def _beside_sharp(rows: Rows) -> list[Finding]:
 
 def _by_workers(rows: Rows) -> list[Finding]:
     by = {(row.system, row.micro_batch, row.workers): row.tflops * row.workers for row in rows}
-    said = []
+    judged = []
     for size, paper in PAPER_OVER_BOUND.items():
         text = f"micro-batch {size}, 8 workers: LuWu over {TITLES[BOUND]}"
-        said.append(_ratio(text, paper, by[LUWU, size, 8], by[BOUND, size, 8]))
-    return said
+        judged.append(_ratio(text, paper, by[LUWU, size, 8], by[BOUND, size, 8]))
+    return judged
 
 
 def _by_disks(rows: Rows) -> list[Finding]:
     by = {(row.disks, row.micro_batch): row for row in rows}
-    said = []
+    judged = []
     for disks in (4, 8):
         few, more = by[disks, 4].iteration_s, by[disks, 16].iteration_s
         word = AGREES if abs(more / few - 1) < 0.05 else DIFFERS
-        said.append(
+        judged.append(
             Finding(
                 f"{disks} disks: the same time to a micro-batch of 16", "yes", f"{more / few - 1:+.0%}", word
             )
@@ -112,8 +118,8 @@ def _by_disks(rows: Rows) -> list[Finding]:
         expected = size >= 16
         text = f"12 disks, micro-batch {size}: computing bounds"
         word = AGREES if (waits < 0.05) == expected else DIFFERS
-        said.append(Finding(text, "yes" if expected else "no", f"{waits:+.0%} beyond computing", word))
-    return said
+        judged.append(Finding(text, "yes" if expected else "no", f"{waits:+.0%} beyond computing", word))
+    return judged
 
 
 def _ratio(text: str, paper: float, ours: float, theirs: float) -> Finding:
@@ -121,5 +127,5 @@ def _ratio(text: str, paper: float, ours: float, theirs: float) -> Finding:
 
 
 def _number(text: str, paper: float, ours: float) -> Finding:
-    """Return the finding on a ratio, which the paper has above 1."""
+    """Judge a ratio that the paper has above 1."""
     return Finding(text, f"{paper:g}", f"{ours:.3g}", of_ratio(ours, paper))

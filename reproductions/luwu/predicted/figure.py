@@ -1,5 +1,5 @@
-"""Figures 10 to 15 as experiments: predictions by the model of testbed/systems/luwu. Imports nothing heavy
-before it is asked for something.
+"""Figures 10 to 15 as experiments: predictions by the model of testbed/systems/luwu. Heavy modules are
+imported only when a figure is used.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _beside_sharp(hardware: Hardware) -> list[Prediction]:
     from testbed.systems.luwu.prediction import by_micro_batch
     from testbed.systems.luwu.shapes import SHAPES
 
-    # four workers of four disks each have the optimizer's rate together (section 4.4)
+    # four workers with four disks each have together the rate of the optimizer's disks (section 4.4)
     four = replace(hardware, workers=4, worker_disks_bytes_s=hardware.worker_disks_bytes_s * 2)
     return [
         prediction for system in (LUWU, SHARP) for prediction in by_micro_batch(system, SHAPES["30B"], four)

@@ -1,4 +1,4 @@
-"""A predicted figure of LuWu's as a picture. Imports matplotlib."""
+"""Pictures of LuWu's predicted figures. Imports matplotlib."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Rows = Sequence[Prediction]
 AnyRow = TypeVar("AnyRow", LargestRow, Prediction)
-# Okabe and Ito's
+# colours of Okabe and Ito
 LOOKS: Mapping[str, tuple[str, str]] = {
     LUWU: ("#009E73", "o"),
     INFINITY: ("#D55E00", "s"),
@@ -75,14 +75,16 @@ def _lines(
     label: str,
     values: str,
 ) -> Callable[[Axes], None]:
-    """Return what draws a line by system."""
+    """Return a function that draws a line for each system."""
 
     def draws(axes: Axes) -> None:
         for system in dict.fromkeys(row.system for row in rows):
             colour, mark = LOOKS[system]
-            its = [row for row in rows if row.system == system]
-            heights = [value(row) for row in its]
-            axes.plot([str(of(row)) for row in its], heights, mark + "-", color=colour, label=TITLES[system])
+            group = [row for row in rows if row.system == system]
+            heights = [value(row) for row in group]
+            axes.plot(
+                [str(of(row)) for row in group], heights, mark + "-", color=colour, label=TITLES[system]
+            )
         axes.set_xlabel(label)
         axes.set_ylabel(values)
         axes.set_ylim(bottom=0)
@@ -142,12 +144,14 @@ def _by_workers(rows: Rows) -> list[Panel]:
 
 
 def _of_size(rows: Rows, size: int) -> Callable[[Axes], None]:
-    """Return what draws a micro-batch's lines, and where the paper's ratio over the bound puts LuWu."""
-    its = [row for row in rows if row.micro_batch == size]
+    """Return a function that draws a micro-batch's lines, and marks LuWu at 8 workers by the paper's ratio
+    over the bound.
+    """
+    group = [row for row in rows if row.micro_batch == size]
 
     def draws(axes: Axes) -> None:
-        _lines(its, lambda row: row.workers, _of_all, "workers", "TFLOPS of all")(axes)
-        for row in its:
+        _lines(group, lambda row: row.workers, _of_all, "workers", "TFLOPS of all")(axes)
+        for row in group:
             if (row.system, row.workers) == (BOUND, 8):
                 height = PAPER_OVER_BOUND[size] * _of_all(row)
                 axes.plot("8", height, "*", color=INK, markersize=10, linestyle="none", zorder=5,
@@ -165,10 +169,10 @@ def _by_disks(rows: Rows) -> list[Panel]:
     def draws(axes: Axes) -> None:
         sizes = list(dict.fromkeys(row.micro_batch for row in rows))
         for disks, shade in zip(dict.fromkeys(row.disks for row in rows), (0.35, 0.65, 1.0), strict=False):
-            its = [row for row in rows if row.disks == disks]
+            group = [row for row in rows if row.disks == disks]
             axes.plot(
                 [str(size) for size in sizes],
-                [row.iteration_s for row in its],
+                [row.iteration_s for row in group],
                 "o-",
                 color=LOOKS[LUWU][0],
                 alpha=shade,

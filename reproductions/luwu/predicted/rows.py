@@ -13,8 +13,8 @@ from testbed.systems.luwu.prediction import Prediction
 
 @dataclass(frozen=True, slots=True)
 class LargestRow:
-    """The largest model that a system trains with so many workers: None and 0 parameters where none fits.
-    `disks_hold` are the parameters that LuWu's disks hold.
+    """The largest model that a system trains with `workers` workers (None and 0 parameters where none fits).
+    `disks_hold`: how many parameters LuWu's disks hold (None for other systems).
     """
 
     system: str

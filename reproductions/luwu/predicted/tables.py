@@ -1,4 +1,4 @@
-"""A predicted figure of LuWu's as tables on a terminal. Imports rich."""
+"""Tables of LuWu's predicted figures for a terminal. Imports rich."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from testbed.systems.luwu.prediction import TITLES
 
 
 def show_largest(report: LargestReport, console: Console) -> None:
-    """Print figure 10, and the paper's statements with ours."""
+    """Print figure 10, and the paper's claims with ours."""
     shown = ruled(_title(report), ["system", "workers", "model"])
     for row in report.rows:
         shown.add_row(TITLES[row.system], str(row.workers), row.model or "none")
@@ -19,7 +19,7 @@ def show_largest(report: LargestReport, console: Console) -> None:
 
 
 def show(report: PredictedReport, console: Console) -> None:
-    """Print the predictions, and the paper's statements with ours."""
+    """Print the predictions, and the paper's claims with ours."""
     columns = ["system", "model", "workers", "disks", "micro-\nbatch", "iteration,\ns", "of it\ncomputing"]
     columns += ["of it\nupdate", "TFLOPS\na GPU", "limit"]
     shown = ruled(_title(report), columns, left=2)

@@ -1,7 +1,7 @@
-"""The simulator's answer on figures 6 and 7 for numbers of jobs that take hours on a testbed. Pure.
+"""Simulated results of figures 6 and 7, for numbers of jobs that take hours on a testbed. Pure.
 
-The same demands, placements, policies and iteration times as in the live runs; starting a process costs
-nothing, as for the paper.
+Demands, placements, policies and iteration times are those of the live runs; starting a process costs
+nothing, as in the paper.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from testbed.topology import addresses
 from testbed.topology.model import Topology
 
 JOBS = (10, 20, 40, 60)
-"""The paper's."""
+"""The paper's numbers of jobs."""
 
 
 def rows(
@@ -35,7 +35,7 @@ def rows(
     schemes: Sequence[str],
     slot_s: float,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows as those of the live runs, as far as claims.py beside this reads them."""
+    """Yield a row for each run, with the fields of a live run's row that claims.py reads."""
     for kind in kinds:
         for count in jobs:
             for seed in seeds:
@@ -48,8 +48,8 @@ def rows(
 
 
 def lasts_s(topology: Topology, trial: LiveTrial, slot_s: float) -> float:
-    """Return the seconds from the first slot of a run to the end of its last job. Raises TestbedError where a
-    job would wait for ever.
+    """Return the seconds from the first slot of a run to the end of its last job. TestbedError where a job
+    would never end.
     """
     asked = submitted(topology, trial.kind, trial.jobs, trial.seed, slot_s)
     return max(of(topology, trial.kind, asked, trial.scheme, trial.seed, slot_s).ended_s.values())
@@ -72,7 +72,7 @@ def of(
 
 
 def initial_ports(topology: Topology) -> dict[Pair, int]:
-    """The circuits that are lit when a testbed comes up, as policies see them."""
+    """Count the initial circuits between each pair of units, as policies see them."""
     ends = (
         [live.index_of(addresses.parse_optical_port(port)[0]) for port in circuit]
         for circuit in topology.ocs.circuits

@@ -1,4 +1,4 @@
-"""The paper's statements on figures 6 and 7, beside what the runs say. Pure."""
+"""The paper's claims about figures 6 and 7, compared with our runs. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Rows = Sequence[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The share by which `to` is below `of`, as the paper has it: over the numbers of jobs, for one model or
-    for both (None).
+    """The paper's share by which `to` is below `of`, averaged over the numbers of jobs, for one model or for
+    both (None).
     """
 
     text: str
@@ -50,7 +50,7 @@ CLAIMS = (
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """The paper's statement, for every number of jobs, that `low` is below all of `high`."""
+    """The paper's claim that `low` is below all of `high` at every number of jobs."""
 
     text: str
     metric: str
@@ -69,18 +69,19 @@ TRENDS = (
 
 
 NOISE = FLAT / ERRORS
-"""Standard error of a measured gain: runs of one scheme differ by so much from one hour to the next on a
-virtual machine."""
+"""Standard error of a measured gain: runs of one scheme on a virtual machine differ by this share from one
+hour to the next.
+"""
 
 
 def verdict(share: float | None, paper: float) -> str | None:
-    """Return the verdict on a reduction, as on those of the simulations."""
+    """Return the verdict word for a reduction; None where there is no reduction."""
     return None if share is None else of_gain(share, paper, NOISE)
 
 
 def held(rows: Rows, trend: Trend) -> Tally:
-    """Return at how many pairs of a model and a number of jobs a trend holds, of those that have all its
-    schemes.
+    """Count the pairs of a model and a number of jobs at which a trend holds, among those with runs of all
+    its schemes.
     """
     ahead = tied = of = 0
     for model, jobs in dict.fromkeys((row["model"], row["jobs"]) for row in rows):
@@ -94,7 +95,7 @@ def held(rows: Rows, trend: Trend) -> Tally:
 
 
 def mean(rows: Rows, model: str, jobs: int, scheme: str, metric: str) -> float | None:
-    """Return the mean over the seeds; None where there is no run."""
+    """Return a metric's mean over the seeds; None where there is no run."""
     values = [
         float(row[metric])
         for row in rows
@@ -104,7 +105,9 @@ def mean(rows: Rows, model: str, jobs: int, scheme: str, metric: str) -> float |
 
 
 def reduction(rows: Rows, claim: Gain, metric: str) -> float | None:
-    """The mean over models and numbers of jobs of 1 - to / of; None where runs are lacking or all are 0."""
+    """Return the mean of 1 - to / of over models and numbers of jobs; None where runs are missing or `of` is
+    always 0.
+    """
     shares = []
     for model, jobs in dict.fromkeys((row["model"], row["jobs"]) for row in rows):
         if claim.model not in (None, model):

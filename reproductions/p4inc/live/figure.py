@@ -1,5 +1,5 @@
-"""Figures 5 to 7 as experiments: the paper's on a testbed (section VII-B). Imports nothing heavy before it is
-asked for something.
+"""Figures 5 to 7 as experiments: the paper's experiment on a testbed (section VII-B). Heavy modules are
+imported only when a figure is used.
 """
 
 from __future__ import annotations
@@ -25,21 +25,27 @@ if TYPE_CHECKING:
 VERSION = 1
 NAMES = ("fig5", "fig6", "fig7")
 ITERATIONS = {"resnet50": 20, "vgg16": 12}
-"""Three to four slots with INC."""
+"""Iterations that take three to four time slots with INC."""
 OPTICAL_GBPS = 40.0
 PORTS = (2, 64)
-"""A job on both gpu racks needs a circuit to each from the rack of its parameter server."""
+"""Optical ports of a rack, least and most. A job on both gpu racks needs a circuit to each from the rack of
+its parameter server.
+"""
 JOBS = 6
 SLOT_S = 1.0
 QUICK_ITERATIONS, QUICK_JOBS = 6, 3
 RUN_S = 4.0
-"""Around a run's jobs, on 2 cores: submitting, the policy's start, the results."""
+"""Seconds that a run takes beside its jobs, on 2 cores: submitting, starting the policy, reading the
+results.
+"""
 SCHEMES = tuple(name for name in catalogue.NAMES if name != "inc-tw-norecon")
-"""Without reconfiguration a job waits for ever where a circuit to its parameter server is lacking."""
+"""All schemes but the one without reconfiguration: there a job without a circuit to its parameter server
+would wait for ever.
+"""
 
 
 def _words(text: str) -> list[str]:
-    """Return the words of a list with commas, each once."""
+    """Split a comma-separated list and drop repeated words."""
     return list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 
@@ -72,7 +78,7 @@ QUEUE = (
 
 
 def _complete(figure: str, options: Namespace) -> None:
-    """Choose the models, fewer with --quick. RequestError for what cannot be."""
+    """Choose default models, fewer with --quick. RequestError for an option that is not accepted."""
     if options.models is None:
         every = list(models.CLASSIFIERS if figure == "fig5" else ITERATIONS)
         options.models = every if not options.quick else every[-2:] if figure == "fig5" else every[:1]
@@ -109,7 +115,7 @@ def _fig5(figure: str, options: Namespace, out: Path) -> ThroughputReport:
 
 
 def _estimate_s(figure: str, options: Namespace) -> float:
-    """Return about how many seconds its runs take; of a queue, as its schedules say."""
+    """Estimate how many seconds a figure's runs take; for a queue, from its simulated schedules."""
     if figure == "fig5":
         from reproductions.p4inc.live import throughput
 
@@ -149,7 +155,7 @@ def _chart() -> Chart[dict[str, Any]]:
 
 
 def _queue_lasts_s(figure: str, options: Namespace) -> float:
-    """Return how long the schedules are. A schedule that never ends shows here."""
+    """Return the simulated seconds of all runs. A schedule that never ends raises TestbedError here."""
     from reproductions.p4inc.live import ahead
 
     topology, _, _, trials = _planned(figure, options)

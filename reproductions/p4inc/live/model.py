@@ -1,10 +1,11 @@
-"""The time that an iteration of workloads/jobs/layers.py takes, from declared numbers alone: sizes, computing
-times, a rate. Pure.
+"""The time of an iteration of workloads/jobs/layers.py, computed from declared numbers alone: sizes,
+computing times, a rate. Pure.
 
-DDP sums a bucket when the last of its gradients is there; buckets follow each other over the worker's link at
-its rate. An iteration ends when all is computed and the last bucket is summed: what communication the
-computing hides, and what not, follows. In a job's first iteration all gradients are one bucket: DDP learns in
-it in which order they come, and makes its buckets then (torch 2.13, without find_unused_parameters).
+DDP sums a bucket once the last of its gradients is ready; buckets follow each other over the worker's link at
+its rate. An iteration ends when everything is computed and the last bucket is summed. From this follows how
+much communication is hidden behind computing. In a job's first iteration all gradients are one bucket: DDP
+records the order in which they become ready, and then makes its buckets (torch 2.13, without
+find_unused_parameters).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """A kind of job: what it trains, for how many iterations. `batch` is the images of a worker in an
+    """A kind of job: its model and number of iterations. `batch` is the images of a worker in an
     iteration.
     """
 
@@ -37,7 +38,7 @@ class JobKind:
         return models.parameters(self.model, scale) * _TENSOR_BYTES / 1e6
 
     def volume_gigabits(self, topology: Topology) -> float:
-        """Return the Gb of a worker and an iteration, with headers, as at the declared rates."""
+        """Return the Gb that a worker sends in an iteration, with headers, at the scale of declared rates."""
         return gigabits(topology, self.megabytes(topology.scale), 1)
 
     @property
@@ -47,10 +48,11 @@ class JobKind:
 
 @functools.cache
 def buckets(kind: JobKind) -> tuple[tuple[float, float], ...]:
-    """(seconds from an iteration's begin until it is there, share of all bytes) of each bucket, in their
-    order.
+    """Return, for each bucket in order, the seconds from an iteration's start until it is ready, and its
+    share of all bytes.
 
-    Tensors are taken from the last layer to the first; a bucket is full with `models.BUCKET_MIB` or more.
+    Buckets are filled with tensors from the last layer to the first; one is full at `models.BUCKET_MIB` or
+    more.
     """
     times = models.profile(kind.profile, kind.model).for_batch(kind.batch)
     layers = models.layers(kind.model)
@@ -70,8 +72,8 @@ def buckets(kind: JobKind) -> tuple[tuple[float, float], ...]:
 
 
 def iteration_s(kind: JobKind, volume_gigabits: float, rate_gbps: float) -> float:
-    """Return the seconds of an iteration with `volume_gigabits` of each worker, all at `rate_gbps`, up and
-    down at once.
+    """Return the seconds of an iteration in which each worker sends `volume_gigabits` at `rate_gbps` and
+    receives as much at the same time.
     """
     free_s = 0.0
     for there_s, share in buckets(kind):
@@ -80,21 +82,21 @@ def iteration_s(kind: JobKind, volume_gigabits: float, rate_gbps: float) -> floa
 
 
 def first_iteration_s(kind: JobKind, volume_gigabits: float, rate_gbps: float) -> float:
-    """Return the seconds of a job's first iteration: nothing is hidden."""
+    """Return the seconds of a job's first iteration, in which computing hides no communication."""
     return kind.compute_s + volume_gigabits / rate_gbps
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The pace of a job when all its workers have one rate: an iteration's volume shrinks evenly in an
-    iteration's time.
+    """The progress of a job whose workers all have one rate: within an iteration, its volume is sent evenly
+    over the iteration's time.
     """
 
     kind: JobKind
     volume_gigabits: float
 
     def after(self, gigabits: float, seconds: float, rate_gbps: float) -> float:
-        """Return how many gigabits a worker has sent, that has sent `gigabits`, so much later."""
+        """Return how many gigabits a worker has sent `seconds` after it had sent `gigabits`."""
         first, later = self._speeds(rate_gbps)
         left = max(0.0, self.volume_gigabits - gigabits)
         if seconds * first <= left:
@@ -102,13 +104,13 @@ class Pace:
         return gigabits + left + (seconds - left / first) * later
 
     def until_s(self, gigabits: float, total_gigabits: float, rate_gbps: float) -> float:
-        """Return the seconds from `gigabits` sent to the total."""
+        """Return the seconds from `gigabits` sent until `total_gigabits` are sent."""
         first, later = self._speeds(rate_gbps)
         of_first = max(0.0, min(total_gigabits, self.volume_gigabits) - gigabits)
         return of_first / first + (total_gigabits - gigabits - of_first) / later
 
     def _speeds(self, rate_gbps: float) -> tuple[float, float]:
-        """Gb/s in the first iteration and in the others."""
+        """Return the Gb/s, averaged over an iteration, in the first iteration and in the others."""
         volume = self.volume_gigabits
         first_s = first_iteration_s(self.kind, volume, rate_gbps)
         later_s = iteration_s(self.kind, volume, rate_gbps)

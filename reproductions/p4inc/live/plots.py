@@ -1,4 +1,4 @@
-"""Figures 5 to 7 as pictures like the paper's, from the live experiment's report. Imports matplotlib."""
+"""Pictures of figures 5 to 7 in the style of the paper's, from live reports. Imports matplotlib."""
 
 from __future__ import annotations
 
@@ -33,19 +33,21 @@ _CASES = {"inc": "#0072B2", "ps": "#D55E00", "ring": "#E69F00", "ps-10g": "#8C3B
 
 
 def draw(report: Report, path: Path) -> None:
-    """Write a PNG of figures 6 and 7."""
+    """Write figures 6 and 7 as a PNG."""
     with drawing() as plt:
         save(plt, queue(report), path)
 
 
 def draw_throughput(report: ThroughputReport, path: Path) -> None:
-    """Write a PNG of figure 5."""
+    """Write figure 5 as a PNG."""
     with drawing() as plt:
         save(plt, throughput(report), path)
 
 
 def throughput(report: ThroughputReport) -> Figure:
-    """Images a second by model and case, INC's ratio over each way without it beside the paper's."""
+    """Draw images per second by model and case, and INC's ratio over a parameter server beside the
+    paper's.
+    """
     import matplotlib.pyplot as plt
 
     rows = report.rows
@@ -87,8 +89,8 @@ def throughput(report: ThroughputReport) -> Figure:
 
 
 def queue(report: Report) -> Figure:
-    """A row of panels a model: total JCT and connections set up by number of jobs and scheme, and the paper's
-    reductions beside ours.
+    """Draw a row of panels for each model: total JCT and connections set up, by number of jobs and scheme,
+    and our reductions beside the paper's.
     """
     import matplotlib.pyplot as plt
 
@@ -98,12 +100,12 @@ def queue(report: Report) -> Figure:
     size = (11, 1.5 + 2.8 * len(models))
     figure, grid = plt.subplots(len(models), 3, figsize=size, squeeze=False, width_ratios=(1, 1, 1.35))
     for (jct, connections, reductions), model in zip(grid, models, strict=True):
-        its = [row for row in rows if row["model"] == model]
-        _bars(jct, its, schemes, JCT, "ahead_total_jct_s")
+        group = [row for row in rows if row["model"] == model]
+        _bars(jct, group, schemes, JCT, "ahead_total_jct_s")
         jct.set_title(f"{MODELS[model]}: total JCT, s")
-        _bars(connections, its, schemes, CONNECTIONS, "ahead_connections")
+        _bars(connections, group, schemes, CONNECTIONS, "ahead_connections")
         connections.set_title(f"{MODELS[model]}: connections set up")
-        _reductions(reductions, its, model)
+        _reductions(reductions, group, model)
         reductions.set_title(f"{MODELS[model]}: total JCT reduced by, %")
     for axes in grid[-1][:2]:
         axes.set_xlabel("number of jobs")
@@ -121,7 +123,7 @@ def queue(report: Report) -> Figure:
 def _bars(
     axes: Axes, rows: Sequence[dict[str, Any]], schemes: Sequence[str], metric: str, foreseen: str
 ) -> None:
-    """Means; a dot for each run; a dash for what was predicted from the submission alone."""
+    """Draw means as bars, each run as a dot, and the prediction from the submission alone as a dash."""
     counts = sorted({row["jobs"] for row in rows})
     width = 0.84 / len(schemes)
     for order, scheme in enumerate(schemes):
@@ -143,12 +145,12 @@ def _bars(
 
 
 def _reductions(axes: Axes, rows: Sequence[dict[str, Any]], model: str) -> None:
-    """The paper's, ours, and a dash for those between predictions."""
+    """Draw the paper's reductions and ours as bars, and the predicted ones as dashes."""
     foreseen = [row | {JCT: row["predicted"]["ahead_total_jct_s"]} for row in rows]
     claims = [claim for claim in CLAIMS if claim.model == model]
     for at, claim in enumerate(claims):
         axes.bar(at - 0.2, 100 * claim.paper, 0.36, color=MUTED, label=None if at else "paper")
-        ours, predicted = (reduction(its, claim, JCT) for its in (rows, foreseen))
+        ours, predicted = (reduction(group, claim, JCT) for group in (rows, foreseen))
         if ours is not None and predicted is not None:
             axes.bar(at + 0.2, 100 * ours, 0.36, color=COLOURS[claim.pairs[0][0]])
             axes.plot(at + 0.2, 100 * predicted, "_", color=INK, markersize=14, clip_on=False)

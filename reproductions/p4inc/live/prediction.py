@@ -1,11 +1,11 @@
-"""The forecast of the live experiment: the same policy objects on a simulated clock, jobs that compute as
+"""Predict the live experiment: the same policy objects decide on a simulated clock for jobs that compute as
 well as send. Pure.
 
-The fluid simulator (testbed/systems/p4inc/simulator/fluid.py) knows volumes alone: a job that computes for
-most of an iteration sends less than its rate allows. Here a job's volume shrinks by one iteration's in the
-time that `model` gives for it, and a job ends within a slot, as real ones do, while what it held is free from
-the next one on. Nothing is fitted to a measurement of jobs; what starting processes takes on a machine is an
-argument.
+The fluid simulator (testbed/systems/p4inc/simulator/fluid.py) knows volumes alone, but a job that computes
+for most of an iteration sends less than its rate allows. Here a job sends one iteration's volume in the time
+that `model` computes for an iteration. A job ends within a slot, as a real one does, and its resources are
+free from the next slot on. Nothing is fitted to measurements of jobs; the time that this machine takes to
+start processes is an argument.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _MOST_SLOTS = 100_000
 
 
 class Source(Protocol):
-    """A source of jobs."""
+    """Supplies jobs to `predict`."""
 
     def shown(self, slot: int, now_s: float) -> list[Job]:
-        """Those that the policy sees from this slot on."""
+        """Return the jobs that become visible to the policy in this slot."""
 
     def ended(self, job: int, at_s: float) -> None: ...
 
     def is_empty(self) -> bool:
-        """Return whether no job is to come."""
+        """Return whether no further job will come."""
 
 
 class Given:
-    """Jobs with their first slots and placements as they were measured."""
+    """Jobs with measured first slots and placements."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self._coming = sorted(jobs, key=lambda job: job.arrival)
@@ -62,7 +62,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A job as it is submitted. `seed` is that of its placement (testbed/queue/scheduler.py)."""
+    """A job as submitted. `seed` is the seed of its placement (testbed/queue/scheduler.py)."""
 
     id: int
     arrival_s: float
@@ -73,8 +73,9 @@ class Asked:
 
 @dataclass(slots=True)
 class Queue:
-    """Jobs that wait for hosts in the order of arrival, as on the testbed. `start_up_s` is from hosts to
-    ready, by worker of the job; `handling_s` from the last iteration until its hosts are free.
+    """Jobs that wait for hosts in order of arrival, as on the testbed. `start_up_s`: seconds from placement
+    to ready, for each worker of the job. `handling_s`: seconds from the last iteration until its hosts are
+    free.
     """
 
     racks: Sequence[Rack]
@@ -84,15 +85,15 @@ class Queue:
     _waiting: list[Asked] = field(default_factory=list)
     _starting: list[tuple[float, Job]] = field(default_factory=list)
     _hosts: dict[int, set[Host]] = field(default_factory=dict)
-    _given_back: list[tuple[float, int]] = field(default_factory=list)
+    _releases: list[tuple[float, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._waiting = sorted(self.asked, key=lambda request: (request.arrival_s, request.id))
 
     def shown(self, slot: int, now_s: float) -> list[Job]:
-        for gone in [id_ for at_s, id_ in self._given_back if at_s <= now_s]:
-            del self._hosts[gone]
-        self._given_back = [(at_s, id_) for at_s, id_ in self._given_back if at_s > now_s]
+        for released in [id_ for at_s, id_ in self._releases if at_s <= now_s]:
+            del self._hosts[released]
+        self._releases = [(at_s, id_) for at_s, id_ in self._releases if at_s > now_s]
         without_inc = choice(catalogue.NAMES[0]).without_inc
         while self._waiting and self._waiting[0].arrival_s <= now_s:
             first = self._waiting[0]
@@ -112,7 +113,7 @@ class Queue:
         return [replace(job, arrival=slot) for job in ready]
 
     def ended(self, job: int, at_s: float) -> None:
-        self._given_back.append((at_s + self.handling_s, job))
+        self._releases.append((at_s + self.handling_s, job))
 
     def is_empty(self) -> bool:
         return not self._waiting and not self._starting
@@ -120,8 +121,8 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """A forecast by job: its first slot with the policy, the second of its start and of its end.
-    `connections` are circuits set up.
+    """A prediction: by job, the slot in which the policy first sees it, the seconds of its start and end, and
+    its program; the circuits set up (`connections`) and the number of slots.
     """
 
     arrival: Mapping[int, int]
@@ -135,7 +136,7 @@ class Predicted:
 def predict(
     limits: Limits, source: Source, policy: Policy, ports: Mapping[Pair, int], pace: Pace
 ) -> Predicted:
-    """Run all jobs to their end. Raises TestbedError for a decision that breaks a constraint, or jobs that
+    """Simulate all jobs to their end. TestbedError for a decision that breaks a constraint, or where jobs
     would wait for ever.
     """
     present: dict[int, Progress] = {}
@@ -158,24 +159,26 @@ def predict(
         new = set_up(lit, decision.ports)
         connections += new
         for id_, rate in decision.rates.items():
-            its = present[id_]
-            begins_s = now_s + (limits.reconfiguration_s if new and rate > its.rate_gbps else 0.0)
-            total = its.job.gigabits
-            sent = total - its.remaining_gigabits
-            until_s = now_s + pace.until_s(sent, total, its.rate_gbps) if its.rate_gbps else math.inf
+            progress = present[id_]
+            begins_s = now_s + (limits.reconfiguration_s if new and rate > progress.rate_gbps else 0.0)
+            total = progress.job.gigabits
+            sent = total - progress.remaining_gigabits
+            until_s = (
+                now_s + pace.until_s(sent, total, progress.rate_gbps) if progress.rate_gbps else math.inf
+            )
             if until_s > begins_s:
-                if its.rate_gbps:
-                    sent = pace.after(sent, begins_s - now_s, its.rate_gbps)
+                if progress.rate_gbps:
+                    sent = pace.after(sent, begins_s - now_s, progress.rate_gbps)
                 until_s = begins_s + pace.until_s(sent, total, rate)
-            if its.started is None:
-                its.started, its.inc = slot, decision.inc.get(id_)
-                started_s[id_], modes[id_] = now_s, its.inc
-            its.rate_gbps = rate
+            if progress.started is None:
+                progress.started, progress.inc = slot, decision.inc.get(id_)
+                started_s[id_], modes[id_] = now_s, progress.inc
+            progress.rate_gbps = rate
             if until_s <= now_s + limits.slot_s:
                 ended_s[id_] = until_s
                 del present[id_]
                 source.ended(id_, until_s)
             else:
-                its.remaining_gigabits = total - pace.after(sent, now_s + limits.slot_s - begins_s, rate)
+                progress.remaining_gigabits = total - pace.after(sent, now_s + limits.slot_s - begins_s, rate)
         lit = dict(decision.ports)
     raise TestbedError(f"{policy.name}: {len(present)} jobs are not done after {_MOST_SLOTS} slots")

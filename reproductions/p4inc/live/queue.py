@@ -1,9 +1,9 @@
-"""Figures 6 and 7: jobs of one kind arrive one a slot and are scheduled on the testbed by each policy in
-turn. Owns the runs.
+"""Figures 6 and 7: jobs of one kind arrive, one per slot on average, and each policy in turn schedules them
+on the testbed. Owns the runs.
 
-Total JCT is given twice. As measured, it has in it what starting and ending real processes takes here (torch
-alone is two seconds of a core for each worker), which the paper's has not: "less start-ups" is waiting,
-without the start of the job's own processes, and the time from its first iteration to its last.
+Total JCT has two values. The measured one includes starting and ending real processes on this machine (torch
+alone takes two seconds of a core for each worker), which the paper's does not. "Less start-ups" is the
+waiting time without the start of the job's own processes, plus the time from its first iteration to its last.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from testbed.topology.yaml_text import written
 WORKERS = (2, 4)
 STEP_GBPS = 10.0
 LIMIT_S = 120.0
-"""Of a job, beside four times what its training takes at the lowest rate that it can have."""
+"""Time limit of a job, to which four times its training time at its lowest possible rate is added."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveTrial:
-    """A trial on a testbed: one run of a queue of jobs."""
+    """One run of a queue of jobs on a testbed."""
 
     kind: JobKind
     scheme: str
@@ -60,8 +60,8 @@ class LiveTrial:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The seconds that processes take on this machine: from hosts to ready, by worker of a job; around a
-    job's training; from then until its hosts are free.
+    """Seconds that processes take on this machine: from placement to ready, for each worker of a job; around
+    a job's training (`handling_s`); from then until its hosts are free (`leaving_s`).
     """
 
     start_up_s: float
@@ -71,14 +71,14 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class TrainedJob:
-    """A job of a trial that trained to its end, and what its script wrote of itself."""
+    """A job of a trial that trained to its end, and the result that its script wrote."""
 
     job: QueuedRun
     script: Mapping[str, Any]
 
     @property
     def trained_s(self) -> float:
-        """Return the time from its first iteration to its last."""
+        """Return the seconds from its first iteration to its last."""
         return float(self.script["done_s"] - self.script["ready_s"])
 
     @property
@@ -87,17 +87,17 @@ class TrainedJob:
 
     @property
     def less_start_up_s(self) -> float:
-        """Return the time that it waited and trained, without the start of its own processes."""
+        """Return the seconds that it waited and trained, without the start of its own processes."""
         return self.known("waiting_s") - self.start_up_s + self.trained_s
 
     def costs(self) -> Costs:
-        """Return the costs of processes in it."""
+        """Return the process costs measured in this job."""
         handling_s = self.known("training_s") - self.trained_s
         leaving_s = self.known("ended_s") - self.known("trained_s")
         return Costs(self.start_up_s / self.job.workers, handling_s, leaving_s)
 
     def known(self, time: str) -> float:
-        """Return one of its times, by the field's name. Raises TestbedError where it did not come to that."""
+        """Return one of its times by field name. TestbedError where the job did not get so far."""
         seconds: float | None = getattr(self.job, time)
         if seconds is None:
             raise TestbedError(f"job {self.job.id}: it has no {time}: it has not trained to its end")
@@ -106,14 +106,16 @@ class TrainedJob:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """The result of a trial, and its jobs, which all have trained."""
+    """The result of a trial, and its jobs, all of which trained to their end."""
 
     result: SubmissionResult
     jobs: tuple[TrainedJob, ...]
 
 
 def demands(jobs: int, seed: int, slot_s: float) -> list[tuple[float, int]]:
-    """(seconds of arrival, workers) of each job: the same for every scheme and kind."""
+    """Draw the arrival in seconds and the number of workers of each job; the same for every scheme and
+    kind.
+    """
     times = poisson_s(jobs, 1 / slot_s, stream(seed, "arrivals"))
     numbers = stream(seed, "workers").integers(0, len(WORKERS), jobs)
     return [(time_s, WORKERS[int(number)]) for time_s, number in zip(times, numbers, strict=True)]
@@ -122,7 +124,7 @@ def demands(jobs: int, seed: int, slot_s: float) -> list[tuple[float, int]]:
 def submission(
     trial: LiveTrial, topology: Topology, slot_s: float, folder: Path, asked: Sequence[tuple[float, int]]
 ) -> dict[str, Any]:
-    """The jobs file."""
+    """Return the contents of the jobs file."""
     kind, scale = trial.kind, topology.scale
     lowest_gbps = min(STEP_GBPS, (topology.optical_link.rate_mbps or 0.0) / 1e3 / max(WORKERS))
     longest_s = kind.iterations * iteration_s(kind, kind.volume_gigabits(topology), lowest_gbps)
@@ -168,7 +170,7 @@ def run(
     folder: Path,
     asked: Sequence[tuple[float, int]] | None = None,
 ) -> TrialResult:
-    """Submit a trial's jobs, and return their result when all have trained."""
+    """Submit a trial's jobs, wait until all have trained, and return their result."""
     asked = demands(trial.jobs, trial.seed, slot_s) if asked is None else asked
     wanted, result = folder / f"{trial.stem}.jobs.yaml", folder / f"{trial.stem}.run.json"
     data = submission(trial, testbed.topology, slot_s, folder, asked)
@@ -190,8 +192,9 @@ def run(
 
 
 def costs(testbed: live.TestbedOfFigures, slot_s: float, folder: Path, times: int) -> Costs:
-    """Measure the costs by jobs of four workers that compute nothing, alone on the testbed, before anything
-    is measured: the medians of so many, after one that loads what workers are forks of.
+    """Measure process costs before the trials, with jobs of four workers that compute nothing, alone on the
+    testbed. Return the medians of `times` jobs; a first job, which loads the modules that workers are forked
+    with, is not counted.
     """
     trial = LiveTrial(JobKind("resnet50", 3, profile="none"), "inc-fcfs", 1, 0)
     jobs = [run(testbed, trial, slot_s, folder, [(0.0, max(WORKERS))]).jobs[0] for _ in range(1 + times)]
@@ -202,7 +205,7 @@ def costs(testbed: live.TestbedOfFigures, slot_s: float, folder: Path, times: in
 
 
 def measured(trial: LiveTrial, ended: TrialResult, topology: Topology, costs_: Costs) -> dict[str, Any]:
-    """A run's numbers beside what was predicted of them."""
+    """Return a run's numbers, each with its prediction."""
     result, jobs = ended.result, [each.job for each in ended.jobs]
     given = predicted_from(trial, result, topology)
     ahead = predicted_ahead(trial, result, topology, costs_)
@@ -248,7 +251,7 @@ def measured(trial: LiveTrial, ended: TrialResult, topology: Topology, costs_: C
 
 
 def _mean_error(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:
-    """Return, of pairs (predicted, measured), the mean of the signed and of the absolute relative errors."""
+    """Return the mean signed and the mean absolute relative error of pairs (predicted, measured)."""
     errors = [predicted / actual - 1 for predicted, actual in pairs]
     return {"mean": math.fsum(errors) / len(errors), "absolute": math.fsum(map(abs, errors)) / len(errors)}
 
@@ -262,7 +265,7 @@ def pace(kind: JobKind, topology: Topology) -> Pace:
 
 
 def predicted_from(trial: LiveTrial, result: SubmissionResult, topology: Topology) -> Predicted:
-    """Predict with the placements, and the slots in which jobs came to the policy, as they were measured."""
+    """Predict a run, given the measured placements and the slots in which jobs reached the policy."""
     model = result.model
     jobs: list[Job] = [job_from_json(job) for job in model.jobs]
     policy = catalogue.make(trial.scheme, trial.seed)
@@ -273,8 +276,8 @@ def predicted_from(trial: LiveTrial, result: SubmissionResult, topology: Topolog
 def predicted_ahead(
     trial: LiveTrial, result: SubmissionResult, topology: Topology, costs_: Costs
 ) -> Predicted:
-    """Predict from the submission alone: placements and waiting for hosts are predicted as well. Of the
-    result it has only the jobs' numbers.
+    """Predict a run from the submission alone: placements and the wait for hosts are predicted too. From the
+    result it uses only the jobs' identity, arrival and size, and the initial circuits.
     """
     slot_s = result.slot_s
     volume = gigabits(topology, trial.kind.megabytes(topology.scale), trial.kind.iterations)
@@ -303,8 +306,8 @@ def sweep(
     on_done: Callable[[str], None],
     costs_times: int = 3,
 ) -> tuple[list[dict[str, Any]], Costs]:
-    """All runs, on one testbed, after `costs_times` jobs for the costs of processes. Raises the first error
-    of a run.
+    """Run all trials on one testbed, after `costs_times` jobs that measure process costs. Raises the first
+    error of a run, with the trial's name.
     """
     with live.testbed("fig7", config, folder) as testbed:
         costs_ = finished_runs.row(

@@ -1,4 +1,4 @@
-"""The live experiment's tables and documents. Pure, but for printing."""
+"""The live experiment's tables and report documents. Pure apart from printing."""
 
 from __future__ import annotations
 
@@ -32,52 +32,53 @@ Report = Mapping[str, Any]
 
 
 def claims(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each claim of the paper with our numbers, by metric, and a verdict on the first of them. Trends have
-    counts in place of numbers.
+    """Return each claim of the paper with our numbers by metric, and a verdict on the first metric. Trends
+    have counts instead of numbers.
     """
     findings: list[dict[str, Any]] = []
     for claim in CLAIMS:
         ours = {metric: reduction(rows, claim, metric) for metric in claim.metrics}
-        said = verdict(ours[claim.metrics[0]], claim.paper)
+        word = verdict(ours[claim.metrics[0]], claim.paper)
         schemes = {scheme for pair in claim.pairs for scheme in pair}
         models = (claim.model,) if claim.model else MODELS
-        its = [row for row in rows if row["model"] in models and row["scheme"] in schemes]
+        group = [row for row in rows if row["model"] in models and row["scheme"] in schemes]
         about = {
             "text": claim.text,
             "model": claim.model,
             "paper": claim.paper,
-            "runs": runs_of(map(JudgedRow.of, its)),
+            "runs": runs_of(map(JudgedRow.of, group)),
         }
-        findings.append({**about, "ours": ours, "verdict": said})
+        findings.append({**about, "ours": ours, "verdict": word})
     for trend in TRENDS:
         tally = held(rows, trend)
         counts = {"held": tally.ahead, "tied": tally.level, "of": tally.of}
         runs = runs_of(JudgedRow.of(row) for row in rows if row["scheme"] in (trend.low, *trend.high))
-        said = tally.verdict if tally.of else None
-        findings.append({"text": trend.text, "model": None, **counts, "verdict": said, "runs": runs})
+        word = tally.verdict if tally.of else None
+        findings.append({"text": trend.text, "model": None, **counts, "verdict": word, "runs": runs})
     return findings
 
 
 def prediction(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return, by model and scheme, means over all runs: total JCT and connections, predicted from the
-    submission alone and measured; errors of total JCT, and of the training time of a job given its placement
-    and first slot, both relative to what was measured.
+    """Compare predictions with measurements, as means over all runs by model and scheme.
+
+    Total JCT and connections are predicted from the submission alone; a job's training time is predicted
+    given its placement and first slot. Errors are relative to the measurement.
     """
     predictions = []
     for model, scheme in dict.fromkeys((row["model"], row["scheme"]) for row in rows):
-        its = [row for row in rows if (row["model"], row["scheme"]) == (model, scheme)]
-        of_jobs = [job["predicted_s"] / job["training_s"] - 1 for row in its for job in row["per_job"]]
-        of_runs = [row["predicted"]["ahead_total_jct_s"] / row[JCT] - 1 for row in its]
+        group = [row for row in rows if (row["model"], row["scheme"]) == (model, scheme)]
+        of_jobs = [job["predicted_s"] / job["training_s"] - 1 for row in group for job in row["per_job"]]
+        of_runs = [row["predicted"]["ahead_total_jct_s"] / row[JCT] - 1 for row in group]
         predictions.append(
             {
                 "model": model,
                 "scheme": scheme,
-                "runs": len(its),
-                "total_jct_s": _mean([row[JCT] for row in its]),
-                "predicted_total_jct_s": _mean([row["predicted"]["ahead_total_jct_s"] for row in its]),
+                "runs": len(group),
+                "total_jct_s": _mean([row[JCT] for row in group]),
+                "predicted_total_jct_s": _mean([row["predicted"]["ahead_total_jct_s"] for row in group]),
                 "total_jct_error": _errors(of_runs),
-                "connections": _mean([row[CONNECTIONS] for row in its]),
-                "predicted_connections": _mean([row["predicted"]["ahead_connections"] for row in its]),
+                "connections": _mean([row[CONNECTIONS] for row in group]),
+                "predicted_connections": _mean([row["predicted"]["ahead_connections"] for row in group]),
                 "training_error": _errors(of_jobs),
             }
         )
@@ -89,7 +90,7 @@ def _errors(values: Sequence[float]) -> dict[str, float]:
 
 
 def summed(trusts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the sum of several runs' verdicts."""
+    """Add up several runs' counts of verdicts."""
     reasons: dict[str, int] = {}
     for trust in trusts:
         for name, count in trust["reasons"].items():
@@ -160,7 +161,7 @@ def _show_claims(report: Report, console: Console) -> None:
     table = plain("What the paper says", "", "paper", "ours", "less start-ups", "", simulated, "")
     for claim, foreseen in zip(report["claims"], report["ahead"]["claims"], strict=True):
         if claim["verdict"] is None and foreseen["verdict"] is None:
-            continue  # a scheme or a model was left out
+            continue  # a scheme or a model was not run
         if "held" in claim:
             texts = ["always", _count(claim), "", claim["verdict"] or "", _count(foreseen)]
         else:
@@ -183,7 +184,7 @@ def _count(claim: Mapping[str, Any]) -> str:
 
 
 def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{round(value, 3) + 0.0:.1%}"  # no -0.0 %
+    return "-" if value is None else f"{round(value, 3) + 0.0:.1%}"  # + 0.0 avoids "-0.0 %"
 
 
 def _show_prediction(report: Report, console: Console) -> None:

@@ -1,5 +1,5 @@
-"""Figure 5: training throughput of six models with two workers, in the network against a parameter server.
-Owns the runs.
+"""Figure 5: training throughput of six models with two workers, with in-network sums and with a parameter
+server. Owns the runs.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ WORKERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A way to sum, and the rate of optical ports. `share` of a worker's rate is what a job so summed can use
-    of 40 Gb/s.
-    """
+    """A way of summing (`sync`), and the rate of optical ports."""
 
     name: str
     sync: str
@@ -41,8 +39,8 @@ class Case:
 
     @property
     def rate_gbps(self) -> float:
-        """Declared, of a worker: its own link with INC or a ring, half of the parameter server's, or of the
-        optical port's, without.
+        """Return a worker's declared rate: its own link with INC or a ring; with a parameter server, half of
+        the server's link or of the optical port's rate.
         """
         return min(40.0, self.optical_gbps) / WORKERS if self.sync == "ps" else 40.0
 
@@ -57,8 +55,8 @@ CASES = (
 
 @dataclass(frozen=True, slots=True)
 class ThroughputRow(ByVerdict, NumberedRow):
-    """A model's training by a case. `late_ms` is the median over iterations, `error_over_bound` the largest
-    error of a sum over what is allowed, `fullest_link` the utilisation of the fullest link.
+    """A model's training in a case. `late_ms`: median over iterations; `error_over_bound`: the largest error
+    of a sum divided by the allowed one; `fullest_link`: the utilisation of the busiest link.
     """
 
     model: str
@@ -75,8 +73,8 @@ class ThroughputRow(ByVerdict, NumberedRow):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputFinding:
-    """A model's gain with INC over a case, as the paper has it, ours and predicted; or, with a text and no
-    model, a statement on all models.
+    """A model's gain with INC over a case: the paper's, ours, and the predicted one. Or, with a text and no
+    model, a claim about all models.
     """
 
     text: str | UnsetType = UNSET
@@ -91,7 +89,7 @@ class ThroughputFinding:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputReport:
-    """The report of figure 5, and of its stamp the figure's name and whether its runs are live."""
+    """The report of figure 5; of the stamp it has the figure's name and whether its runs are live."""
 
     version: int
     rows: Sequence[ThroughputRow]
@@ -106,7 +104,7 @@ class ThroughputReport:
 def measure(
     models: Sequence[str], iterations: int, scale: int, folder: Path, on_done: Callable[[str], None]
 ) -> list[ThroughputRow]:
-    """A row for each model and case."""
+    """Train each model in each case, with one testbed for each optical rate. Return a row for each run."""
     rows: list[ThroughputRow] = []
     for optical_gbps in dict.fromkeys(case.optical_gbps for case in CASES):
         config = setting.configuration(scale, optical_gbps)
@@ -146,20 +144,20 @@ def _row(testbed: live.TestbedOfFigures, kind: JobKind, case: Case, folder: Path
 
 
 def ratio(rows: Sequence[ThroughputRow], model: str, case: str) -> float:
-    """Return INC's throughput in parts of a case's."""
+    """Return INC's throughput divided by a case's."""
     by = {row.case: row for row in rows if row.model == model}
     return float(by["inc"].images_per_s / by[case].images_per_s)
 
 
 def predicted_ratio(rows: Sequence[ThroughputRow], model: str, case: str) -> float:
-    """Return the throughput that was predicted with INC in parts of a case's."""
+    """Return INC's predicted throughput divided by a case's."""
     by = {row.case: row for row in rows if row.model == model}
     return float(by[case].predicted_ms / by["inc"].predicted_ms)
 
 
 def claims(rows: Sequence[ThroughputRow]) -> list[ThroughputFinding]:
-    """Return the paper's gain of each model, ours over each way without INC, the prediction of it, and
-    whether they agree.
+    """Judge each model's gain of INC over a parameter server at both optical rates, with its prediction; and
+    whether each VGG gains more than any ResNet.
     """
     findings: list[ThroughputFinding] = []
     for model in dict.fromkeys(row.model for row in rows):
@@ -195,8 +193,8 @@ def claims(rows: Sequence[ThroughputRow]) -> list[ThroughputFinding]:
 
 
 def larger_gains(rows: Sequence[ThroughputRow], case: str) -> bool | None:
-    """Return whether INC gains more with every model of VGG than with any ResNet, as in the paper; None where
-    one kind is lacking.
+    """Return whether INC gains more with every VGG than with any ResNet, as in the paper; None where there
+    are runs of only one of these.
     """
     gains = {row.model: ratio(rows, row.model, case) for row in rows}
     few, many = (

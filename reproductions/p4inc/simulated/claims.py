@@ -1,7 +1,6 @@
-"""The paper's claims on its simulations (section VII-C), number by number, held against our runs.
-Pure.
+"""The paper's claims about its simulations (section VII-C), each compared with our runs. Pure.
 
-Of figures 8 to 12 there is the text alone: percentages and trends. Table I is printed whole.
+For figures 8 to 12 only the text is available: percentages and trends. Table I is printed in full.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reproductions import claims
-from reproductions.claims import Finding, Said
+from reproductions.claims import Finding, OursAndWord
 from reproductions.p4inc.simulated.means import AOI, CT_BTI, BoundedSweep
 from reproductions.p4inc.simulated.trials import TITLES
 from testbed.systems.p4inc.simulator.settings import FOUR, MILP
@@ -21,13 +20,13 @@ NAMES = {AOI: "reconfigured connections", CT_BTI: "CT-BTI"}
 
 
 def findings(figure: str, sweep: BoundedSweep) -> list[Finding]:
-    """Return all claims on a figure for which there are runs."""
+    """Judge all claims on a figure for which there are runs."""
     return claims.findings(CLAIMS[figure], sweep)
 
 
 def headline(sweep: BoundedSweep) -> str:
-    """Return which scheme has the shortest CT-BTI, and which of those that may reconfigure sets up fewest
-    circuits, over the whole sweep.
+    """Name the scheme with the shortest CT-BTI, and of the schemes that may reconfigure the one that sets up
+    the fewest circuits, over the whole sweep.
     """
     may = [scheme for scheme in sweep.schemes if scheme != NORECON] or list(sweep.schemes)
     shortest, fewest = (_least(sweep, *asked) for asked in ((sweep.schemes, CT_BTI), (may, AOI)))
@@ -46,7 +45,7 @@ def _reduces(metric: str, to: str, of: str, paper: float, titles: tuple[str, str
 
 
 def _lowest(metric: str, scheme: str, title: str) -> Claim:
-    """Return the claim that of the four schemes one has the least."""
+    """Make the claim that a scheme has the least of the four."""
     least = "fewest" if metric == AOI else "shortest"
     return claims.lowest(f"{title} has the {least} {NAMES[metric]}", metric, scheme, FOUR)
 
@@ -73,18 +72,20 @@ def _grows_less(to: str, of: str, titles: tuple[str, str]) -> Claim:
 
 
 def _between(scheme: str, title: str, low: float, high: float) -> Claim:
-    """Table I's delta. The MILP's own schedule stands for the optimum."""
+    """Make the claim of Table I's delta. The schedule that the MILP found stands for the optimum."""
 
-    def ours(sweep: BoundedSweep) -> Said:
+    def ours(sweep: BoundedSweep) -> OursAndWord:
         return claims.in_range([sweep.deviation(scheme, value).mean for value in sweep.values], low, high)
 
     return claims.Claim(f"{title} is off the MILP by", f"{low:.1%} to {high:.1%}", (scheme, MILP), ours)
 
 
 def _recon_gains() -> Claim:
-    """The paper's numbers are (NoRecon - TW) / TW, although its deltas are shares of the longer."""
+    """Make the claim on INC-TW-NoRecon. The paper computes (NoRecon - TW) / TW here, although its deltas are
+    shares of the longer.
+    """
 
-    def ours(sweep: BoundedSweep) -> Said:
+    def ours(sweep: BoundedSweep) -> OursAndWord:
         pairs = zip(sweep.means(NORECON, CT_BTI), sweep.means("inc-tw", CT_BTI), strict=True)
         return claims.in_range([without / with_ - 1 for without, with_ in pairs], 0.096, 0.244)
 
@@ -93,11 +94,11 @@ def _recon_gains() -> Claim:
 
 
 def _optimum(metric: str) -> Claim:
-    """Return the claim that the MILP has the least, with what is proven of it. The fewest circuits are those
-    of the shortest CT-BTI that was found, not of all schedules.
+    """Make the claim that the MILP has the least, and say in how many runs that is proven. The fewest
+    circuits are proven among schedules with the CT-BTI that was found, not among all schedules.
     """
 
-    def ours(sweep: BoundedSweep) -> Said:
+    def ours(sweep: BoundedSweep) -> OursAndWord:
         held = sweep.ahead(
             metric, MILP, [scheme for scheme in ("inc-fcfs", "inc-tw") if scheme in sweep.schemes]
         )

@@ -1,4 +1,4 @@
-"""Table I and figures 8 to 12 as experiments. Imports nothing heavy before it is asked for something."""
+"""Table I and figures 8 to 12 as experiments. Heavy modules are imported only when a figure is used."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ DECLARED = (
 
 
 def _complete(figure: str, options: Namespace) -> None:
-    """Raise RequestError for what cannot be, jobs that cannot be among it, before anything runs."""
+    """Raise RequestError for an invalid option, or for a setting whose jobs cannot exist, before
+    anything runs.
+    """
     from testbed.systems.p4inc.simulator.settings import READINGS
 
     if options.reading not in READINGS:

@@ -1,5 +1,5 @@
-"""A reproduced figure of P4INC-AOI as a picture like the paper's: bars by scheme, AOI reconfigurations and
-CT-BTI. Imports matplotlib.
+"""Pictures of P4INC-AOI's simulated figures in the style of the paper's: bars by scheme of AOI
+reconfigurations and CT-BTI. Imports matplotlib.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Okabe and Ito's: hue tells INC from none, depth FCFS from TW
+# colours of Okabe and Ito: the hue separates INC from noINC, the depth FCFS from TW
 COLOURS = {
     "milp": "#4D4D4D",
     "noinc-fcfs": "#F2C879",
@@ -44,7 +44,7 @@ PANELS = (
 
 
 def draw(report: SweepReport, path: Path) -> None:
-    """Writes a PNG. Whiskers reach from the least to the most of the seeds."""
+    """Write the figure as a PNG. Whiskers span the least and the most over the seeds."""
     with drawing() as plt:
         save(plt, picture(report), path)
 
@@ -100,7 +100,7 @@ def _bars(axes: Axes, report: SweepReport, schemes: list[str], metric: str) -> N
 
 
 def _printed(paper: PaperCell | UnsetType | None, metric: str) -> float | None:
-    """Return what the paper's table has of the metric."""
+    """Return the metric's value in the paper's table; None where it has none."""
     if not isinstance(paper, PaperCell):
         return None
     return paper.connections if metric == "connections" else paper.ct_bti_s

@@ -12,12 +12,13 @@ from testbed.messages.coding import UNSET, Number, UnsetType
 
 @dataclass(frozen=True, slots=True)
 class OfferedLoad:
-    """The load that the jobs of a swept value ask for, as means over the seeds; 1 is all there is from the
-    first arrival to the last.
+    """The load that the jobs of a swept value ask for, as means over the seeds. 1 is the whole capacity from
+    the first arrival to the last.
 
-    `aoi_without_inc`: the bytes between units, of half of all ports' capacity, a circuit having two.
-    `inc_places`: the time for which jobs with all workers in one unit would hold a place of a switch's INC,
-    sending at a server's rate, or a port's. `local` is the share of such jobs.
+    `aoi_without_inc`: the bytes between units, relative to half of all ports' capacity, since a circuit takes
+    two ports. `inc_places`: the time for which jobs with all workers in one unit would occupy a switch's
+    capacity for a job's INC, sending at the lower of a server's and a port's rate. `local`: the share of such
+    jobs.
     """
 
     value: Number
@@ -28,8 +29,8 @@ class OfferedLoad:
 
 @dataclass(frozen=True, slots=True)
 class PaperCell:
-    """A cell of table I as printed; the MILP has no `delta_percent`, nor have schemes where it was not
-    run.
+    """A cell of table I as printed. `delta_percent` is missing for the MILP, and for schemes where the MILP
+    was not run.
     """
 
     time_s: Number | None = None
@@ -40,9 +41,9 @@ class PaperCell:
 
 @dataclass(frozen=True, slots=True)
 class SchemeMeans:
-    """A scheme at a swept value: the spread over the seeds of each number of a run. `delta` (from the MILP's
-    CT-BTI) and `above_bound` are there where the MILP ran, `bound_s` and `gap` of the MILP alone, `paper`
-    where table I has it.
+    """The spread over the seeds of each number of a run, for a scheme at a swept value. `delta` (from the
+    MILP's CT-BTI) and `above_bound` are set where the MILP ran, `bound_s` and `gap` for the MILP alone,
+    `paper` where table I has the cell.
     """
 
     value: Number
@@ -61,7 +62,7 @@ class SchemeMeans:
 
 @dataclass(frozen=True, slots=True)
 class SweepOptions:
-    """The options of a sweep that its numbers depend on, but for the seeds."""
+    """The options of a sweep, other than the seeds, on which its numbers depend."""
 
     reading: str
     time_limit_s: Number
@@ -71,8 +72,8 @@ class SweepOptions:
 
 @dataclass(frozen=True, slots=True)
 class SweepReport(FigureReport):
-    """The report of a sweep. `setting` and `runs` are a `Setting`'s and each `Measured`'s fields, in which
-    infinity is the word inf, since JSON has none.
+    """The report of a sweep. `setting` and `runs` have the fields of `Setting` and `Measured`; infinity is
+    written as "inf", since JSON has no infinity.
     """
 
     version: int

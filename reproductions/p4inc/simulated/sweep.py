@@ -1,4 +1,4 @@
-"""A figure of section VII-C from its runs: who runs them, and the document of what they came to."""
+"""Run a figure of section VII-C in several processes, and make its report."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def sweep(
     time_limit_s: float,
     on_done: Callable[[Trial], None],
 ) -> BoundedSweep:
-    """Runs every scheme with every seed at every value, in `processes` processes. Raises the first error of a
-    run.
+    """Run every scheme with every seed at every value, in `processes` processes. Raises the first error
+    of a run.
     """
     trials = trials_of(setting, seeds, time_limit_s)
     for _, swept in setting.swept():
-        swept.jobs(seeds[0], trace)  # what cannot be is refused before anything runs
+        swept.jobs(seeds[0], trace)  # raises for invalid settings before anything runs
     done: dict[tuple[float, str, int], Measured] = {}
     with Pool[Trial, Measured](run, (trace,), processes) as pool:
         for trial, measured in pool.results(trials):
@@ -63,7 +63,7 @@ def shown(
     processes: int,
     time_limit_s: float,
 ) -> BoundedSweep:
-    """Run the same, with its progress on the standard error."""
+    """Run `sweep` with its progress on standard error."""
     total = len(setting.values) * len(setting.schemes) * len(seeds)
     with progress(f"{setting.name}, {setting.about}", total) as on_done:
         return sweep(
@@ -79,7 +79,7 @@ def shown(
 def document(
     setting: Setting, runs: BoundedSweep, trace: Sequence[Coflow], *, options: SweepOptions
 ) -> SweepReport:
-    """Return all that is printed and drawn, and every run."""
+    """Make the report: all numbers that are printed and drawn, and every run."""
     return SweepReport(
         version=VERSION,
         setting=_plain(asdict(setting)),
@@ -112,7 +112,7 @@ def _means(runs: BoundedSweep, scheme: str, value: float) -> SchemeMeans:
 
 
 def offered(setting: Setting, seeds: Sequence[int], trace: Sequence[Coflow]) -> list[OfferedLoad]:
-    """Return what the jobs ask for, by swept value."""
+    """Compute the load that the jobs ask for, by swept value."""
     offers = []
     for value, swept in setting.swept():
         asked, held, local = [], [], []
@@ -133,5 +133,5 @@ def offered(setting: Setting, seeds: Sequence[int], trace: Sequence[Coflow]) -> 
 
 
 def _plain(record: Mapping[str, object]) -> dict[str, object]:
-    """Return fields with a word for infinity, which JSON has not."""
+    """Return the fields with "inf" for infinity, which JSON lacks."""
     return {key: "inf" if value == math.inf else value for key, value in record.items()}

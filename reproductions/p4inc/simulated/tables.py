@@ -1,6 +1,4 @@
-"""A reproduced figure of P4INC-AOI as tables on a terminal: ours, and the paper's beside them. Imports
-rich.
-"""
+"""Tables of P4INC-AOI's simulated figures for a terminal, with the paper's numbers. Imports rich."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ def title_of(scheme: str) -> str:
 
 
 def show(report: SweepReport, console: Console) -> None:
-    """Print what was asked for, what came out, and the paper's claims with ours."""
+    """Print the offered load, the results, and the paper's claims with ours."""
     console.print(_offered(report))
     console.print(_table1(report) if report.figure == "table1" else _means(report))
     if report.claims:
@@ -32,7 +30,7 @@ def show(report: SweepReport, console: Console) -> None:
 
 
 def _spread(spread: Spread, digits: int, scale: float = 1.0) -> str:
-    """Return the mean and the standard deviation, and the least and the most where the seeds differ."""
+    """Format the mean and standard deviation, and the least and most in brackets, where the seeds differ."""
     values = (spread.mean, spread.deviation, spread.least, spread.most)
     mean, deviation, least, most = (f"{value * scale:,.{digits}f}" for value in values)
     return mean if least == most else f"{mean} \u00b1 {deviation} ({least}-{most})"
@@ -44,7 +42,7 @@ def _axis(report: SweepReport) -> str:
 
 
 def _rows(report: SweepReport) -> list[tuple[str, SchemeMeans]]:
-    """Return each swept value with the means of a scheme; the value's name once."""
+    """Return the means of each scheme with the swept value's name, which is empty after its first row."""
     rows: list[tuple[str, SchemeMeans]] = []
     before = None
     for mean in report.means:
@@ -87,7 +85,7 @@ def _means(report: SweepReport) -> Table:
 
 
 def _table1(report: SweepReport) -> Table:
-    """Ours, and in the columns marked P the paper's."""
+    """Make Table I: our numbers, with the paper's in the columns marked P."""
     columns = [
         _axis(report),
         "scheme",

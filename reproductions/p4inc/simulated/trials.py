@@ -1,4 +1,4 @@
-"""One run of a sweep: a scheme, a seed and a value of the swept field. Owns what is measured of it."""
+"""One run of a sweep: a scheme, a seed and a value of the swept field. Owns the measurement of a run."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from testbed.systems.p4inc.simulator.settings import MILP, OWN, Setting
 
 TITLES = {MILP: "MILP", **catalogue.TITLES}
 WARM = ("inc-tw+", "inc-tw", "inc-fcfs")
-"""Schedules from which the MILP may start: the best of these."""
+"""Schemes whose schedules the MILP may start from: it takes the best of them."""
 LEAST_S = 0.1
-"""For the MILP, where the policies have used up its time."""
+"""The MILP's time limit where the policies have used up its time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run of a sweep. `setting` has the swept value already."""
+    """One run of a sweep. `setting` already contains the swept value."""
 
     setting: Setting
     value: float
@@ -40,11 +40,11 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The figures of a run. `time_s` is what deciding took: all calls of the policy, or the MILP.
+    """The numbers of a run. `time_s`: the time of deciding, of all calls of the policy or of the MILP.
 
-    `bound_s` is the MILP's proven bound on the CT-BTI, `gap` (CT-BTI - bound) / CT-BTI, `status` what HiGHS
-    came to, `stages_s` where its time went. `connections_bound`: no schedule with that CT-BTI sets up fewer
-    circuits, as far as that is proven.
+    `bound_s`: the MILP's proven bound on the CT-BTI; `gap`: (CT-BTI - bound) / CT-BTI; `status`: HiGHS's
+    outcome; `stages_s`: the time of each stage of the MILP. `connections_bound`: no schedule with that CT-BTI
+    sets up fewer circuits, as far as proven.
     """
 
     value: float
@@ -63,12 +63,12 @@ class Measured:
 
 
 def read(run: Mapping[str, object]) -> Measured:
-    """Return the figures of a run as a report has them, infinity as a word. TestbedError for others."""
+    """Decode a run from a report, where infinity is "inf". TestbedError where it has another form."""
     return decode(Measured, {key: math.inf if value == "inf" else value for key, value in run.items()}, "run")
 
 
 def run(trial: Trial, trace: Sequence[Coflow]) -> Measured:
-    """Runs a trial, and checks its schedule against the paper's equations. Raises TestbedError."""
+    """Run a trial, and check its schedule against the paper's equations. TestbedError where a check fails."""
     jobs = trial.setting.jobs(trial.seed, trace)
     if trial.scheme == MILP:
         return _solved(trial, jobs)
@@ -106,8 +106,8 @@ def _measured(trial: Trial, jobs: Sequence[Job], report: Checked, time_s: float)
 
 
 def _solved(trial: Trial, jobs: Sequence[Job]) -> Measured:
-    """The MILP, started from the best schedule of the policies; its time, and what it may take, has theirs in
-    it.
+    """Solve the MILP, started from the best schedule of the policies. Their time counts in its time and
+    its limit.
     """
     from testbed.systems.p4inc import milp
 
@@ -129,7 +129,7 @@ def _solved(trial: Trial, jobs: Sequence[Job]) -> Measured:
             f"the MILP is {solution.status} after {took_s:.0f} s, although it began with a schedule"
         )
     measured = _measured(trial, jobs, check(solution.schedule), took_s)
-    # the MILP counts from the first arrival on: its first job need not run at once
+    # take the MILP's own CT-BTI, which counts from the first arrival: its first job need not start at once
     return dataclasses.replace(
         measured,
         ct_bti_s=solution.ct_bti_s,
@@ -142,7 +142,7 @@ def _solved(trial: Trial, jobs: Sequence[Job]) -> Measured:
 
 
 def trials_of(setting: Setting, seeds: Sequence[int], time_limit_s: float) -> list[Trial]:
-    """All runs of a sweep. The longest first, so that no process ends long after the others."""
+    """List all runs of a sweep, the longest first, so that no process ends long after the others."""
     trials = [
         Trial(swept, value, scheme, seed, time_limit_s)
         for value, swept in setting.swept()

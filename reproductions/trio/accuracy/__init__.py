@@ -1,1 +1,1 @@
-"""A model that is trained beside slow workers: figure 12."""
+"""Figure 12: training a model with slow workers."""

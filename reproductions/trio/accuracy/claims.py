@@ -1,4 +1,4 @@
-"""The paper's statements on figure 12 (section 6.2), held against our runs. Pure."""
+"""The paper's claims about figure 12 (section 6.2), compared with our runs. Pure."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from reproductions.verdicts import (
 
 Rows = Sequence[AccuracyRow]
 PAPER = (1.56, 1.60)
-"""How many times sooner Trio-ML is at the target than SwitchML: ResNet50 and DenseNet161, VGG11."""
+"""SwitchML's time to the target over Trio-ML's: ResNet50 and DenseNet161, VGG11."""
 
 
 def of(rows: Rows, target: float) -> list[Finding]:
-    """Return the statements."""
+    """Judge the claims, for the target accuracy."""
     sooner = _ratios(rows, target, SWITCHML.sync, TRIO.sync)
     claims = [
         timed(
             f"time to an accuracy of {target:.0%}: SwitchML's over Trio-ML's",
             " to ".join(f"{each:.2f}" for each in PAPER),
-            _said(sooner, rows),
+            _text(sooner, rows),
             _of_times(sooner),
         )
     ]
@@ -42,7 +42,7 @@ def of(rows: Rows, target: float) -> list[Finding]:
             timed(
                 f"time to {target:.0%}: {title}'s over Ideal's",
                 paper,
-                _said(over, rows),
+                _text(over, rows),
                 AGREES if over and near == (way == TRIO.sync) else DIFFERS,
             )
         )
@@ -52,7 +52,7 @@ def of(rows: Rows, target: float) -> list[Finding]:
         timed(
             f"iterations to {target:.0%}: Trio-ML's over Ideal's",
             "not said",
-            _said(more, rows),
+            _text(more, rows),
             TIE if level else DIFFERS,
         )
     )
@@ -60,7 +60,7 @@ def of(rows: Rows, target: float) -> list[Finding]:
 
 
 def _lost(rows: Rows) -> Finding:
-    """Return the statement on the accuracy in the end, whose runs are compared seed by seed."""
+    """Judge the claim on the final accuracy; runs are compared seed by seed."""
     pairs = zip(picked(rows, TRIO.sync), picked(rows, IDEAL), strict=True)
     apart = [final(ours) - final(ideal) for ours, ideal in pairs]
     mean, error = statistics.fmean(apart), standard_error(apart)
@@ -74,7 +74,7 @@ def _lost(rows: Rows) -> Finding:
 
 
 def _ratios(rows: Rows, target: float, over: str, under: str) -> list[float]:
-    """Return the ratio of two ways' times by seed, of those where both were that accurate."""
+    """Return the ratio of two ways' times by seed, for seeds with which both reached the target."""
     pairs = zip(picked(rows, over), picked(rows, under), strict=True)
     times = [(reached_s(above, target), reached_s(below, target)) for above, below in pairs]
     return [above / below for above, below in times if above and below]
@@ -86,7 +86,7 @@ def _iterations(rows: Rows, target: float) -> list[float]:
     return [above / below for above, below in counts if above and below]
 
 
-def _said(ratios: Sequence[float], rows: Rows) -> str:
+def _text(ratios: Sequence[float], rows: Rows) -> str:
     seeds = len(picked(rows, IDEAL))
     if not ratios:
         return f"not reached in {seeds} of {seeds}"
@@ -98,7 +98,9 @@ def _said(ratios: Sequence[float], rows: Rows) -> str:
 
 
 def _of_times(ratios: Sequence[float]) -> str:
-    """Return the word for the mean ratio: the paper's or more agrees, as does one whose gain is near it."""
+    """Return the verdict word for the mean ratio: AGREES at the paper's ratio or more, or at a gain within
+    BAND below it.
+    """
     if not ratios or statistics.fmean(ratios) <= 1:
         return DIFFERS
     mean = statistics.fmean(ratios)

@@ -1,4 +1,4 @@
-"""Figure 12 as an experiment. Imports nothing heavy before it is asked for something."""
+"""Figure 12 as an experiment. Heavy modules are imported only when the figure is used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERSION = 1
 
 
 def _estimate_s(_: str, options: Namespace) -> float:
-    """Return about how many seconds its runs take: 15 of 60 iterations took eleven minutes."""
+    """Estimate how many seconds the runs take; measured: 15 runs of 60 iterations took eleven minutes."""
     return float(3 * options.seeds * (20.0 + 0.4 * options.iterations))
 
 

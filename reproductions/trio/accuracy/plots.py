@@ -1,4 +1,4 @@
-"""Figure 12 as a picture like the paper's. Imports matplotlib."""
+"""A picture of figure 12 in the style of the paper's. Imports matplotlib."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLOURS = {IDEAL: INK, SWITCHML.sync: SWITCHML.colour, TRIO.sync: TRIO.colour}
 
 
 def draw(report: AccuracyReport, path: Path) -> None:
-    """Write a PNG: accuracy against time, a line for each run."""
+    """Draw accuracy against time as a PNG, a line for each run."""
     with drawing() as plt:
         figure, axes = plt.subplots(figsize=(8.6, 4.9))
         for way, title in titles().items():

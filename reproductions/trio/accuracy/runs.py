@@ -1,4 +1,4 @@
-"""The runs of figure 12: the network and the ways to sum of figure 13, a real model, and several seeds. Owns
+"""The runs of figure 12: figure 13's network and ways of summing, with a real model and several seeds. Owns
 no claim.
 """
 
@@ -25,16 +25,16 @@ from workloads import models
 
 P = 0.16
 PROFILE, MODEL = "a100", "resnet50"
-"""Whose declared computing and batch an iteration has."""
+"""The profile and model whose declared computing time and batch an iteration has."""
 SCALE = 1000
-"""Of links: 14,074 gradients are near ResNet50's 25.6 million over it."""
+"""Scale of the links: the model's 14,074 gradients are near ResNet50's 25.6 million divided by it."""
 IDEAL = "ideal"
 
 
 @dataclass(frozen=True, slots=True)
 class AccuracyRow(ByVerdict, NumberedRow):
-    """A run of a way with a seed: the test accuracy after each iteration, and the seconds behind which it
-    ended, the mean over the workers. `blocks` and `without` (by worker) are of Trio-ML alone.
+    """A run of a way with a seed: the test accuracy after each iteration, and the seconds at which the
+    iteration ended, averaged over the workers. `blocks` and `without` (by worker) are set for Trio-ML alone.
     """
 
     way: str
@@ -49,8 +49,8 @@ class AccuracyRow(ByVerdict, NumberedRow):
 
 @dataclass(frozen=True, slots=True)
 class AccuracyReport(FigureReport):
-    """The report of figure 12. `target` is a share of the test images; an iteration takes `typical_ms` where
-    nobody is slow, `compute_ms` of it declared computing.
+    """The report of figure 12. `target` is a share of the test images. `typical_ms`: an iteration without
+    slow workers; `compute_ms`: the declared computing in it.
     """
 
     version: int
@@ -65,7 +65,9 @@ class AccuracyReport(FigureReport):
 
 @dataclass(frozen=True, slots=True)
 class _TrainedWorker:
-    """The part that is read of what a worker of timed_digits.py leaves. `digest` is its model's."""
+    """The fields that are read of the result that a worker of timed_digits.py writes. `digest` is its
+    model's.
+    """
 
     ended_s: Sequence[float]
     accuracy: Sequence[float]
@@ -73,20 +75,20 @@ class _TrainedWorker:
 
 
 def titles() -> dict[str, str]:
-    """Return what runs are called, by way."""
+    """Return the titles of runs, by way."""
     return {IDEAL: "Ideal", SWITCHML.sync: SWITCHML.title, TRIO.sync: TRIO.title}
 
 
 def compute_ms() -> float:
-    """Return an iteration's declared computing."""
+    """Return an iteration's declared computing time in milliseconds."""
     return models.profile(PROFILE, MODEL).for_batch(BATCHES[MODEL]).total_ms
 
 
 def measure(
     seeds: Sequence[int], iterations: int, folder: Path, on_done: Callable[[str], None]
 ) -> tuple[list[AccuracyRow], float]:
-    """Return a row for each seed and way, and the typical iteration in milliseconds, of which delays are
-    parts: that of the first seed's Ideal.
+    """Run each way with each seed, and return a row for each and the typical iteration in milliseconds. That
+    is the mean iteration of the first seed's Ideal run; delays are fractions of it.
     """
     rows: list[AccuracyRow] = []
     typical_ms: float | None = None
@@ -151,16 +153,18 @@ def picked(rows: Sequence[AccuracyRow], way: str) -> list[AccuracyRow]:
 
 
 def reached(row: AccuracyRow, target: float) -> int | None:
-    """Return after how many iterations a run was that accurate for the first time; None: never."""
+    """Return after how many iterations a run first reached the target accuracy; None: never."""
     return next((number for number, each in enumerate(row.accuracy, 1) if each >= target), None)
 
 
 def reached_s(row: AccuracyRow, target: float) -> float | None:
-    """Return after how many seconds, the mean over the workers."""
+    """Return after how many seconds, averaged over the workers, a run first reached the target; None:
+    never.
+    """
     number = reached(row, target)
     return None if number is None else row.ended_s[number - 1]
 
 
 def final(row: AccuracyRow, last: int = 10) -> float:
-    """Return the mean accuracy after the last iterations."""
+    """Return the mean accuracy over the last iterations."""
     return statistics.fmean(row.accuracy[-last:])

@@ -1,4 +1,4 @@
-"""Figure 12 as tables on a terminal."""
+"""Tables of figure 12 for a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def show(report: AccuracyReport, console: Console) -> None:
-    """Print a report."""
+    """Print a report's tables."""
     target = report.target
     columns = ("iterations", "seconds", "all iterations, s", "accuracy in the end", "blocks that lacked some")
     table = plain(f"Figure 12: to an accuracy of {target:.0%} beside stragglers", "", *columns)
@@ -33,5 +33,5 @@ def show(report: AccuracyReport, console: Console) -> None:
 
 
 def headline(report: AccuracyReport) -> str:
-    """Return what a report says in a sentence."""
+    """Summarise a report in a sentence."""
     return f"SwitchML takes {report.claims[0].ours} times as long as Trio-ML to {report.target:.0%}"

@@ -1,1 +1,3 @@
-"""Figures 14 to 16: packets that age out, by timeout; latency and rate by gradients a packet, by window."""
+"""Figures 14 to 16: time-outs of block records, by timeout; latency and rate, by gradients per packet
+and window.
+"""

@@ -1,4 +1,4 @@
-"""The paper's statements on figures 14 to 16 (section 6.3), held against our runs. Pure."""
+"""The paper's claims about figures 14 to 16 (section 6.3), compared with our runs. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from reproductions.verdicts import AGREES, DIFFERS
 from testbed.figures.verdict_gate import JudgedRun
 
 MEDIAN, WORST = 1.2, 2.0
-"""Timeouts that a packet which ages out is to take; the second is the paper's."""
+"""How many timeouts an aged packet may take, in the median and at most; the second is the paper's."""
 FULL = 0.95
-"""Of the highest throughput."""
+"""Share of the highest throughput that counts as full."""
 FLATTER = 0.9
-"""What the last step gains, of what the first one does: less is no noise."""
+"""Largest ratio of the last step's gain to the first step's that shows flattening; a smaller difference may
+be noise.
+"""
 
 
 def of_aged(rows: Sequence[AgedRow]) -> list[Finding]:
-    """Return the statements on figure 14. The paper's switch had nothing else to do: runs beside busy cores
-    are not compared with it.
+    """Judge the claims on figure 14. The paper's switch was otherwise idle, so runs with busy cores are not
+    compared.
     """
     claims = []
     for row in rows:
@@ -37,7 +39,7 @@ def of_aged(rows: Sequence[AgedRow]) -> list[Finding]:
 
 
 def of_streams(figure: str, rows: Sequence[StreamRow]) -> list[Finding]:
-    """Return the statements on figure 15 or 16."""
+    """Judge the claims on figure 15 or 16."""
     return _STREAMS[figure](rows)
 
 
@@ -69,18 +71,18 @@ def _sizes(rows: Sequence[StreamRow]) -> list[Finding]:
 def _windows(rows: Sequence[StreamRow]) -> list[Finding]:
     claims = []
     for gradients in dict.fromkeys(row.gradients for row in rows):
-        its = [row for row in rows if row.gradients == gradients]
-        rates, latencies = [row.rate for row in its], [row.latency_us for row in its]
-        ours = f"{rates[-1] / rates[0]:.1f} times from {its[0].window} to {its[-1].window}"
+        group = [row for row in rows if row.gradients == gradients]
+        rates, latencies = [row.rate for row in group], [row.latency_us for row in group]
+        ours = f"{rates[-1] / rates[0]:.1f} times from {group[0].window} to {group[-1].window}"
         text = f"{gradients} gradients: throughput grows with the window"
-        claims.append(_claim(text, "yes", ours, rates[-1] > rates[0], [its[0], its[-1]]))
+        claims.append(_claim(text, "yes", ours, rates[-1] > rates[0], [group[0], group[-1]]))
         ours = f"{latencies[0]:.0f} to {latencies[-1]:.0f} us"
         grows = all(after > before for before, after in pairwise(latencies[1:]))
         text = f"{gradients} gradients: so does latency"
-        claims.append(_claim(text, "yes", ours, grows and latencies[-1] > latencies[0], its))
-        best = next(row.window for row, each in zip(its, rates, strict=True) if each >= FULL * max(rates))
+        claims.append(_claim(text, "yes", ours, grows and latencies[-1] > latencies[0], group))
+        best = next(row.window for row, each in zip(group, rates, strict=True) if each >= FULL * max(rates))
         text = f"{gradients} gradients: the smallest window with {FULL:.0%} of the highest throughput"
-        claims.append(_claim(text, "4096", f"{best}", best == 4096, its))
+        claims.append(_claim(text, "4096", f"{best}", best == 4096, group))
     return claims
 
 

@@ -1,4 +1,4 @@
-"""Figures 14 to 16 as experiments. Imports nothing heavy before it is asked for something."""
+"""Figures 14 to 16 as experiments. Heavy modules are imported only when a figure is used."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACKETS, QUICK_PACKETS = 10_000, 500
 
 @dataclass(frozen=True, slots=True)
 class PacketPlan:
-    """The usual number of runs of a figure, and with --quick; its words."""
+    """The number of runs of a figure, usually and with --quick, and its title."""
 
     runs: int
     quick_runs: int
@@ -51,7 +51,7 @@ def _complete(figure: str, options: Namespace) -> None:
 
 
 def _estimate_s(figure: str, options: Namespace) -> float:
-    """Return about how many seconds it takes, the load around each run included."""
+    """Estimate how many seconds a figure takes, including the load samples around each run."""
     if figure == "fig14":
         return 2 * len(QUICK_TIMEOUTS_MS if options.quick else TIMEOUTS_MS) * 5.0
     return len(_settings(figure, options.quick)) * 8.0
@@ -81,7 +81,7 @@ def _streamed(figure: str, options: Namespace, out: Path) -> StreamReport:
 
 
 def _settings(figure: str, quick: bool) -> list[tuple[int, int]]:
-    """Return gradients of a packet and window of each setting."""
+    """Return the gradients per packet and the window of each setting."""
     if figure == "fig15":
         return [(size, 1) for size in (QUICK_SIZES if quick else SIZES)]
     return [(size, window) for size in (512, 1024) for window in (QUICK_WINDOWS if quick else WINDOWS)]

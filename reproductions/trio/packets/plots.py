@@ -1,4 +1,4 @@
-"""Figures 14 to 16 as pictures like the paper's. Imports matplotlib."""
+"""Pictures of figures 14 to 16 in the style of the paper's. Imports matplotlib."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from testbed.report.style import INK, MUTED
 AnyReport = TypeVar("AnyReport", AgedReport, StreamReport)
 
 PAPER_US = {64: 30.0, 1024: 200.0}
-"""Figure 15's latencies that the text of section 6.3 has, by gradients a packet."""
+"""Figure 15's latencies that section 6.3 states, in us by gradients per packet."""
 BLUE, RED = "#0072B2", "#D55E00"
 
 
@@ -34,7 +34,9 @@ def draw_streams(report: StreamReport, path: Path) -> None:
 def _draw(
     report: AnyReport, panels_of: Callable[[AnyReport, Any], str], rests: Sequence[JudgedRun], path: Path
 ) -> None:
-    """Write two panels; the headline is that of `panels_of`, and rests on some of the rows."""
+    """Write a figure of two panels as a PNG. `panels_of` draws them and returns the headline, which rests on
+    the rows `rests`.
+    """
     with drawing() as plt:
         figure, panels = plt.subplots(1, 2, figsize=(10, 4.9))
         title = panels_of(report, panels)
@@ -51,12 +53,12 @@ def _draw(
 def _aged(report: AgedReport, panels: Any) -> str:
     quiet = [row for row in report.rows if not row.busy]
     for axes, is_busy in zip(panels, (False, True), strict=True):
-        its = [row for row in report.rows if row.busy is is_busy]
-        labels = [f"{row.timeout_ms:g}" for row in its]
-        medians = [statistics.median(row.over) for row in its]
+        group = [row for row in report.rows if row.busy is is_busy]
+        labels = [f"{row.timeout_ms:g}" for row in group]
+        medians = [statistics.median(row.over) for row in group]
         axes.plot(labels, medians, "o-", color=BLUE, label="median")
-        axes.plot(labels, [max(row.over) for row in its], "v:", color=RED, label="most")
-        if not is_busy:  # the paper's switch had nothing else to do
+        axes.plot(labels, [max(row.over) for row in group], "v:", color=RED, label="most")
+        if not is_busy:  # the paper's switch was otherwise idle
             axes.axhline(WORST, color=MUTED, linewidth=1.2, linestyle="--", label="the paper's bound")
         axes.set_ylim(bottom=0)
         axes.set_xlabel("timeout, ms")
@@ -69,12 +71,12 @@ def _streamed(report: StreamReport, panels: Any) -> str:
     rows, by_size = report.rows, report.figure == "fig15"
     sizes = dict.fromkeys(row.gradients for row in rows)
     groups = [rows] if by_size else [[row for row in rows if row.gradients == size] for size in sizes]
-    for its, colour in zip(groups, (BLUE, RED), strict=False):
-        title = "one packet under way" if by_size else f"{its[0].gradients} gradients a packet"
-        places = [str(row.gradients if by_size else row.window) for row in its]
+    for group, colour in zip(groups, (BLUE, RED), strict=False):
+        title = "one packet under way" if by_size else f"{group[0].gradients} gradients a packet"
+        places = [str(row.gradients if by_size else row.window) for row in group]
         for axes, values in (
-            (panels[0], [row.latency_us for row in its]),
-            (panels[1], [row.gbps for row in its]),
+            (panels[0], [row.latency_us for row in group]),
+            (panels[1], [row.gbps for row in group]),
         ):
             axes.plot(places, values, "o-", color=colour, label=title)
             axes.set_xlabel("gradients a packet" if by_size else "packets under way at most")

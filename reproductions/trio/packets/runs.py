@@ -1,5 +1,5 @@
-"""The runs of figures 14 to 16: three servers at one switch, without declared rates, so that what is measured
-is this machine. Owns no claim.
+"""The runs of figures 14 to 16: three servers at one switch, without declared rates, so that they measure
+this machine. Owns no claim.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ MTU = 4200  # 1,024 gradients of a packet, and headers
 WORKER = Path(__file__).with_name("worker.py")
 PUSHED_BACK_TO_BACK = 20  # section 6.3
 AGED_GRADIENTS = 256
-MOST_AGED_RUNS = 100  # further packets meet results that the absent worker has not taken
+MOST_AGED_RUNS = 100  # more packets would meet results that the absent worker has not fetched
 OnDone = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadVerdict:
-    """The verdict on a run by the load of the machine: links without rates have no bound, so that no verdict
-    on the job itself can say whether its times count.
+    """A verdict on a run from the machine's load. Links without rates have no bound, so the job's own verdict
+    cannot say whether its times count.
     """
 
     trustworthy: bool
@@ -46,8 +46,8 @@ class LoadVerdict:
 
 @dataclass(frozen=True, slots=True)
 class AgedRow(NumberedRow):
-    """Packets to which one of two workers does not contribute: how many timeouts each takes. `busy` where
-    this command makes every core busy; `load` is the share of all cores that others use.
+    """Packets to which one of two workers does not contribute: the time of each in timeouts (`over`). `busy`:
+    this command keeps every core busy. `load`: the share of all cores that other processes use.
     """
 
     timeout_ms: float
@@ -63,8 +63,8 @@ class AgedRow(NumberedRow):
 
 @dataclass(frozen=True, slots=True)
 class StreamRow(NumberedRow):
-    """Runs of so many packets, with so many gradients each, `window` of them under way at most: the seconds
-    of each run, the last worker's. `load` is the share of all cores that others use.
+    """Runs of `packets` packets of `gradients` gradients each, at most `window` of them under way. `seconds`:
+    the time of each run's last worker. `load`: the share of all cores that other processes use.
     """
 
     gradients: int
@@ -80,19 +80,19 @@ class StreamRow(NumberedRow):
 
     @property
     def latency_us(self) -> float:
-        """Return a packet's time from its push to its result, the mean: with as many under way as the window
-        has, their number over the rate (Little's law).
+        """Return the mean time of a packet from its push to its result, by Little's law: packets under way
+        (the window) over their rate.
         """
         return 1e6 * self.window * self._packet_s
 
     @property
     def rate(self) -> float:
-        """Return gradients that are summed in a microsecond: of each worker, as the paper counts."""
+        """Return gradients of each worker summed per microsecond, as the paper counts."""
         return self.gradients / (1e6 * self._packet_s)
 
     @property
     def gbps(self) -> float:
-        """Return that rate as Gb/s of each worker."""
+        """Return the rate as Gb/s of each worker."""
         return self.rate * 32 / 1e3
 
     @property
@@ -102,7 +102,7 @@ class StreamRow(NumberedRow):
 
 @dataclass(frozen=True, slots=True)
 class AgedReport(FigureReport):
-    """The report of figure 14, with `runs` of each timeout."""
+    """The report of figure 14; `runs` is the number of runs of each timeout."""
 
     version: int
     about: str
@@ -112,7 +112,7 @@ class AgedReport(FigureReport):
 
 @dataclass(frozen=True, slots=True)
 class StreamReport(FigureReport):
-    """The report of figure 15 or 16, with `runs` of each setting."""
+    """The report of figure 15 or 16; `runs` is the number of runs of each setting."""
 
     version: int
     about: str
@@ -130,8 +130,8 @@ def network() -> dict[str, Any]:
 
 
 def aged(timeouts_ms: Sequence[float], runs: int, folder: Path, on_done: OnDone) -> list[AgedRow]:
-    """Return by timeout, on a machine that is quiet and on one with busy cores, how many timeouts packets
-    take to which one of two workers does not contribute.
+    """Measure how many timeouts a packet takes to which one of two workers does not contribute: for each
+    timeout, on a quiet machine and on one with busy cores.
     """
     rows = []
     with live.testbed("fig14", network(), folder) as testbed:
@@ -147,7 +147,7 @@ def aged(timeouts_ms: Sequence[float], runs: int, folder: Path, on_done: OnDone)
 def streamed(
     name: str, settings: Sequence[tuple[int, int]], packets: int, runs: int, folder: Path, on_done: OnDone
 ) -> list[StreamRow]:
-    """Return by gradients of a packet and window what each run's packets took: the last worker's time."""
+    """Measure the time of each run's packets, for each pair of gradients per packet and window."""
     rows = []
     with live.testbed(name, network(), folder) as testbed:
         for gradients, window in settings:
@@ -171,7 +171,7 @@ def _aged(testbed: live.TestbedOfFigures, stem: Path, timeout_ms: float, is_busy
 def _streamed(
     testbed: live.TestbedOfFigures, stem: Path, gradients: int, window: int, packets: int, runs: int
 ) -> StreamRow:
-    # ages are not asked for here, and 100 ms are rarely reached
+    # blocks are not meant to age out here: the longest timeout, 100 ms, is rarely reached
     words = ["--lanes", str(gradients), "--window", str(window), "--age-out", f"{MOST_AGE_OUT_MS:g}"]
     script = ["--packets", str(packets), "--runs", str(runs)]
     before = machine_load.others()
@@ -181,7 +181,7 @@ def _streamed(
 
 
 def _loaded(*samples: tuple[float, float]) -> tuple[float, LoadVerdict]:
-    """Return the load by others around a run, the higher one, and whether that lets its times count."""
+    """Return the higher of the loads by other processes sampled around a run, and the verdict on it."""
     used = max(share for share, _ in samples)
     reasons = [] if used <= machine_load.QUIET else [Reason("busy", f"others used {used:.0%} of the cores")]
     return used, LoadVerdict(not reasons, reasons)
@@ -194,7 +194,7 @@ def _run(
     script: Sequence[str],
     workers: int = WORKERS,
 ) -> list[list[float]]:
-    """Return by worker its times."""
+    """Run a job of worker.py, and return the times of each worker."""
     result = stem.with_name(f"{stem.name}.json")
     testbed.command(
         *("run", "--place", f"u1:{workers}", "--sync", "trio", *words, "--json", str(result)),
@@ -207,7 +207,7 @@ def _run(
 
 @contextlib.contextmanager
 def _busy_cores() -> Iterator[None]:
-    """A process on every core that does nothing but compute, for as long as the block lasts."""
+    """Keep every core busy with a computing process for the duration of the block."""
     with contextlib.ExitStack() as stack:
         for _ in range(os.cpu_count() or 1):
             words = isolated("-c", "while True: pass")

@@ -1,4 +1,4 @@
-"""Figures 14 to 16 as tables on a terminal."""
+"""Tables of figures 14 to 16 for a terminal."""
 
 from __future__ import annotations
 
@@ -59,6 +59,6 @@ def _show(table: Table, report: AgedReport | StreamReport, console: Console) -> 
 
 
 def machine_of(row: AgedRow) -> str:
-    """Return what the cores did beside a run: this command's own load, and others'."""
+    """Describe the cores' load during a run: this command's own load, and others'."""
     own = "every core busy by this command, " if row.busy else ""
     return f"{own}others {row.load:.0%}"

@@ -1,9 +1,9 @@
 """A worker that sums packets of raw integers and times them: `testbed run --sync trio ... worker.py`. The
-sums are known beforehand; a wrong one ends it with exit code 1.
+expected sums are known; a wrong one ends the worker with exit code 1.
 
-Without `--aged` all workers sum a vector of so many packets, `--runs` times, and a run's time is this
-worker's from the first packet's push to the last result. With it, worker 0 alone pushes so many packets back
-to back: a time for each, from its push to its result.
+Without `--aged`, all workers sum a vector of `--packets` packets, `--runs` times; a run's time is this
+worker's from the first packet's push to the last result. With `--aged`, worker 0 alone pushes the packets
+back to back, and each packet has a time, from its push to its result.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from workloads.job_env import JobEnv
 
 TIMEOUT_S = 60.0
 BETWEEN_S = 0.05
-"""Between two runs of packets that age out, and two looks for the result of who pushes."""
+"""Pause between two runs of packets that age out, and between two checks for worker 0's result file."""
 POLL_S = 0.00002
 PR_SET_TIMERSLACK = 29  # linux/prctl.h
 
 
 def meet(endpoint: Endpoint, workers: int) -> None:
-    """Wait until so many have come, so that all begin together. A sum may go without those who are late; it
-    says so to all, and all try again.
+    """Wait until `workers` workers contribute to one sum, so that all begin together. A degraded sum lacks
+    late workers; it tells all workers how many contributed, and all try again.
     """
     contributors = 0
     while contributors < workers:
@@ -44,7 +44,7 @@ def meet(endpoint: Endpoint, workers: int) -> None:
 
 
 def streams(endpoint: Endpoint, job: JobEnv, packets: int, runs: int) -> list[float]:
-    """Return each run's seconds. ValueError for a wrong sum."""
+    """Sum the vector `runs` times, and return each run's seconds. ValueError for a wrong sum."""
     assert job.endpoint
     size = packets * job.endpoint.lanes
     pattern = np.arange(size, dtype=np.uint32) % 1009
@@ -63,8 +63,8 @@ def streams(endpoint: Endpoint, job: JobEnv, packets: int, runs: int) -> list[fl
 
 
 def ages(job: JobEnv, packets: int, runs: int) -> list[float]:
-    """Return each packet's seconds. Packets are made here: an endpoint's come behind a vote, which ages out,
-    too. ValueError for a wrong sum.
+    """Push packets to which no other worker contributes, and return each packet's seconds. The packets are
+    made here, because an endpoint's packets follow a vote, which ages out too. ValueError for a wrong sum.
     """
     assert job.endpoint
     settings = job.endpoint
@@ -79,8 +79,8 @@ def ages(job: JobEnv, packets: int, runs: int) -> list[float]:
             for datagram in datagrams:
                 pushed_s.append(time.monotonic())
                 udp.sendto(datagram, (address, spec.UDP_PORT))
-            came_s = _results(ring, first, packets)
-            times += [after - before for before, after in zip(pushed_s, came_s, strict=True)]
+            arrived_s = _results(ring, first, packets)
+            times += [after - before for before, after in zip(pushed_s, arrived_s, strict=True)]
             for block in range(first, first + packets):
                 result = ring[block]
                 if result["contributors"] != 1 or not (result["lanes"][:lanes] == block + 1).all():
@@ -90,7 +90,7 @@ def ages(job: JobEnv, packets: int, runs: int) -> list[float]:
 
 
 def _ring(settings: EndpointSettings) -> np.ndarray:
-    """Return the results' places in the memory that the host's program writes."""
+    """Return the array of results in the memory that the host's program writes."""
     kind = RESULT.dtype(settings.ring_lanes)
     count = settings.ring_entries
     size = -(-kind.itemsize * count // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -113,26 +113,26 @@ def _push(settings: EndpointSettings, block: int, lanes: int) -> bytes:
 
 
 def _results(ring: np.ndarray, first: int, count: int) -> list[float]:
-    """Return when each was seen to have come, by polling: within POLL_S and what the machine adds, and never
-    before it came. ValueError where some do not come.
+    """Poll the results of `count` packets, and return when each was first seen: never before it arrived, and
+    at most POLL_S plus this machine's delays later. ValueError where one does not arrive within TIMEOUT_S.
     """
-    ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)  # or sleeps are 50 us longer
-    came_s = [0.0] * count
+    ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)  # the default slack makes sleeps 50 us longer
+    arrived_s = [0.0] * count
     deadline_s = time.monotonic() + TIMEOUT_S
-    while not all(came_s):
+    while not all(arrived_s):
         sequences = ring["sequence"][first : first + count].copy()
-        now_s = time.monotonic()  # behind the look: this process may have waited for a core in between
+        now_s = time.monotonic()  # after the copy: this process may have waited for a core in between
         if now_s > deadline_s:
-            raise ValueError(f"no result of packet {first + came_s.index(0.0)} in {TIMEOUT_S:g} s")
+            raise ValueError(f"no result of packet {first + arrived_s.index(0.0)} in {TIMEOUT_S:g} s")
         for packet in range(count):
-            if not came_s[packet] and sequences[packet] == first + packet + 1:
-                came_s[packet] = now_s
+            if not arrived_s[packet] and sequences[packet] == first + packet + 1:
+                arrived_s[packet] = now_s
         time.sleep(POLL_S)
-    return came_s
+    return arrived_s
 
 
 def result_of(out: Path, rank: int) -> Path:
-    """Return the file of a worker's results."""
+    """Return the path of a worker's results."""
     return out.with_name(f"{out.name}.{rank}")
 
 
@@ -155,7 +155,7 @@ def main() -> int:
         else:
             times = []
             while not result_of(options.out, 0).exists():
-                time.sleep(BETWEEN_S)  # who ends is missed
+                time.sleep(BETWEEN_S)  # stay until worker 0 is done: a job fails if a worker ends early
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,1 +1,1 @@
-"""Workers that are slow on purpose: figure 13."""
+"""Figure 13: iteration time with workers that are slowed on purpose."""

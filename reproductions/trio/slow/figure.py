@@ -1,4 +1,4 @@
-"""Figure 13 as an experiment. Imports nothing heavy before it is asked for something."""
+"""Figure 13 as an experiment. Heavy modules are imported only when the figure is used."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def _complete(_: str, options: Namespace) -> None:
 
 
 def _probabilities(asked: str) -> list[float]:
-    """Return the probabilities asked for. RequestError for what is none."""
+    """Parse the probabilities, and add 0. RequestError for a word that is no probability, or where none is
+    above 0.
+    """
     chosen = []
     for word in asked.split(","):
         try:
@@ -48,7 +50,7 @@ def _probabilities(asked: str) -> list[float]:
 
 
 def _estimate_s(_: str, options: Namespace) -> float:
-    """Return about how many seconds its runs take: 24 of 40 iterations took 14 minutes."""
+    """Estimate how many seconds the runs take; measured: 24 runs of 40 iterations took 14 minutes."""
     from reproductions.trio.slow import iterations
 
     return float(iterations.count(options.models, options.p) * (10.0 + 0.6 * options.iterations))

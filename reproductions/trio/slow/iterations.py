@@ -1,8 +1,8 @@
-"""Figure 13: the time of an iteration beside stragglers, with tensors and computing times of the paper's
+"""Figure 13: the time of an iteration with stragglers, with tensors and computing times of the paper's
 models. Owns the runs.
 
-Ideal is the baseline's own job without stragglers: what its iteration takes is every job's typical iteration
-time, of which delays are parts, so that all have the same delays.
+Ideal is the baseline's own job without stragglers. The mean of its iterations is the typical iteration time
+of every job of the model. Delays are fractions of it, so that all ways have the same delays.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from testbed.systems.trio.expected import Ages, aged, replay, waiting
 from testbed.wire.stragglers import SlowWorkers
 
 PREDICTED = 0.10
-"""The model is to be right within this share of what was measured."""
+"""The model's prediction is to be within this share of the measurement."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlowRow(ByVerdict, NumberedRow):
-    """A run of a model by a way with a probability `p` of delays at each point. `expected_ms` is what the
-    model of iteration times has over all seeds, `replayed_ms` with this seed's draws. `blocks` and `without`
-    (by worker) are of Trio-ML alone.
+    """A run of a model by a way, with a probability `p` of a delay at each point. `expected_ms`: the model's
+    iteration time over all seeds; `replayed_ms`: the same with this seed's draws. `blocks` and `without` (by
+    worker) are set for Trio-ML alone.
     """
 
     model: str
@@ -92,8 +92,8 @@ def measure(
     folder: Path,
     on_done: Callable[[str], None],
 ) -> list[SlowRow]:
-    """Return a row for each model, way and probability. Probability 0 comes first, whether asked or not: its
-    times are Ideal's.
+    """Run each model by each way at each probability, and return a row for each. Probability 0 is always run,
+    and first: its time is Ideal's.
     """
     rows: list[SlowRow] = []
     with live.testbed("trio-6-1", network(scale), folder) as testbed:
@@ -109,7 +109,7 @@ def measure(
 
 
 def count(models: Sequence[str], probabilities: Sequence[float]) -> int:
-    """Return how many runs `measure` makes."""
+    """Count the runs that `measure` makes."""
     return len(models) * len(_points(probabilities))
 
 
@@ -166,8 +166,8 @@ def _row(
 def predicted(
     way: ComparedWay, pattern: SlowWorkers, iterations: int, typical_ms: float
 ) -> tuple[float, float]:
-    """Return the typical iterations that one is expected to take over all seeds, and with this pattern's own
-    draws.
+    """Predict an iteration's time in typical iterations: the expectation over all seeds, and the value with
+    this pattern's own draws.
     """
     if way is not TRIO:
         return waiting(pattern.p, WORKERS), replay(pattern, WORKERS, iterations, None)
@@ -176,12 +176,12 @@ def predicted(
 
 
 def picked(rows: Rows, model: str, way: ComparedWay, p: float) -> SlowRow:
-    """Return the row of a run."""
+    """Return the row of a model, way and probability."""
     return next(row for row in rows if (row.model, row.way, row.p) == (model, way.key, p))
 
 
 def ideal_ms(rows: Rows, model: str) -> float:
-    """Return an iteration's time where nobody is slow."""
+    """Return an iteration's time without slow workers."""
     return picked(rows, model, SWITCHML, 0.0).iteration_ms
 
 
@@ -190,7 +190,9 @@ def models_of(rows: Rows) -> list[str]:
 
 
 def claims(rows: Rows) -> list[Finding]:
-    """Return the paper's ratios beside ours, how near to Ideal Trio-ML is, and how right the model."""
+    """Compare the paper's ratios with ours; judge how near Trio-ML is to Ideal, and how accurate the
+    model is.
+    """
     findings: list[Finding] = []
     most = max(row.p for row in rows)
     for model in models_of(rows):
@@ -248,5 +250,7 @@ def claims(rows: Rows) -> list[Finding]:
 
 
 def _of_times(ours: float, paper: float) -> str:
-    """Return the word for a ratio: the paper's or more agrees, as does one whose gain is near it."""
+    """Return the verdict word for a ratio: AGREES at the paper's ratio or more, or at a gain within
+    BAND below it.
+    """
     return AGREES if ours - 1 >= (1 - BAND) * (paper - 1) else of_ratio(ours, paper)

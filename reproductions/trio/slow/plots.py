@@ -1,4 +1,4 @@
-"""Figure 13 as a picture like the paper's. Imports matplotlib."""
+"""A picture of figure 13 in the style of the paper's. Imports matplotlib."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from testbed.report.style import INK, MUTED
 
 
 def draw(report: SlowReport, path: Path) -> None:
-    """Write a panel for each model as a PNG: iteration times against the probability, what the model expects
-    of each, and Ideal.
+    """Draw a panel for each model as a PNG: iteration times against the probability, measured and expected,
+    and Ideal.
     """
     rows = report.rows
     models = models_of(rows)
@@ -23,13 +23,13 @@ def draw(report: SlowReport, path: Path) -> None:
         figure, panels = plt.subplots(1, len(models), figsize=(width, height), squeeze=False)
         for axes, model in zip(panels[0], models, strict=True):
             for way in WAYS:
-                its = [row for row in rows if (row.model, row.way) == (model, way.key)]
-                percent = [100 * row.p for row in its]
-                axes.plot(percent, [row.iteration_ms for row in its], "o-", color=way.colour,
+                points = [row for row in rows if (row.model, row.way) == (model, way.key)]
+                percent = [100 * row.p for row in points]
+                axes.plot(percent, [row.iteration_ms for row in points], "o-", color=way.colour,
                           markersize=4, label=way.title)  # fmt: skip
-                axes.plot(percent, [row.expected_ms for row in its], ":", color=way.colour,
+                axes.plot(percent, [row.expected_ms for row in points], ":", color=way.colour,
                           linewidth=1.2, label=f"{way.title}, expected")  # fmt: skip
-                axes.plot(percent, [row.replayed_ms for row in its], "x", color=INK, markersize=5,
+                axes.plot(percent, [row.replayed_ms for row in points], "x", color=INK, markersize=5,
                           label="expected of this seed" if way is WAYS[0] else None)  # fmt: skip
             for row in rows:
                 if (row.model, row.way) == (model, SWITCHML_64.key):

@@ -1,4 +1,4 @@
-"""Section 6.1's servers, models and ways to sum. Owns no run."""
+"""Section 6.1's servers, models and ways of summing. Owns no run."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from testbed.topology import catalogue
 
 WORKERS = 6
 MTU = 4200  # 1,024 gradients of a packet, and headers
-POOL_JOBS = 2  # that share a switch's 1,024 slots: a pool of 512
+POOL_JOBS = 2  # jobs that share a switch's 1,024 slots: a pool of 512 each
 AGE_OUT_MS = 10.0
-ROUNDS = 2  # that a sum takes: of votes on scales, and of its blocks
-TOP = 1.5  # timeouts that the top of two levels waits for
+ROUNDS = 2  # exchanges of a sum: the vote on shared exponents, and the blocks
+TOP = 1.5  # timeouts that the top of a tree of two levels waits
 BATCHES = {"resnet50": 64, "vgg11": 128, "densenet161": 64}
-"""Of a worker, table 1."""
+"""Batch of a worker (table 1)."""
 PAPER = {"resnet50": 1.72, "vgg11": 1.80, "densenet161": 1.75}
-"""How many times shorter than SwitchML's Trio-ML's iterations are at PAPER_P, section 6.2."""
+"""SwitchML's iteration time over Trio-ML's at PAPER_P (section 6.2)."""
 PAPER_P = 0.16
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedWay:
-    """A way to sum that is compared: by which system and with which options, and its name."""
+    """A way of summing: the system (`--sync`) with its options, and its title."""
 
     sync: str
     title: str
     options: tuple[str, ...]
     colour: str  # of Okabe and Ito's palette
-    name: str = ""  # in reports, where it is not the system's
+    name: str = ""  # its name in reports, where that is not the system's
 
     @property
     def key(self) -> str:
@@ -45,9 +45,11 @@ TRIO = ComparedWay(
 )
 WAYS = (SWITCHML, TRIO)
 SWITCHML_64 = ComparedWay("switches", "SwitchML-64", ("--lanes", "64"), "#E69F00", "switches-64")
-"""SwitchML's other packets, of which the paper says only that they are worse: at the highest probability."""
+"""SwitchML with its other packet size, run at the highest probability only: the paper says only that it
+is worse.
+"""
 
 
 def network(scale: int) -> dict[str, Any]:
-    """Return the network of section 6.1, the catalogue's, at a scale."""
+    """Return section 6.1's network (configuration `trio` of the catalogue) at a scale."""
     return {**catalogue.READY["trio"], "mtu": MTU, "scale": scale, "inc": {"jobs": POOL_JOBS}}

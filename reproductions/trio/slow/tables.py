@@ -1,4 +1,4 @@
-"""Figure 13 as tables on a terminal."""
+"""Tables of figure 13 for a terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TITLES = {way.key: way.title for way in (*WAYS, SWITCHML_64)}
 
 
 def show(report: SlowReport, console: Console) -> None:
-    """Print a report."""
+    """Print a report's tables."""
     rows = report.rows
     columns = ("p", "ms", "of Ideal", "expected, ms", "of this seed, ms", "blocks that lacked some")
     table = plain("Figure 13: an iteration beside stragglers", "", *columns)
@@ -36,13 +36,13 @@ def show(report: SlowReport, console: Console) -> None:
 
 
 def lacking(blocks: int | None, without: Mapping[str, int] | None) -> str:
-    """Return the share of blocks that went without the worker that most went without."""
+    """Return the share of blocks that lack the most frequently missing worker, as text."""
     workers = [count for source, count in (without or {}).items() if source.isdecimal()]
     return f"{max(workers) / blocks:.0%} at most" if workers and blocks else ""
 
 
 def headline(report: SlowReport) -> str:
-    """Return what a report says in a sentence."""
+    """Summarise a report in a sentence."""
     rows = report.rows
     most = max(row.p for row in rows)
     times = [
@@ -54,7 +54,7 @@ def headline(report: SlowReport) -> str:
 
 
 def headline_rows(report: SlowReport) -> list[SlowRow]:
-    """Return the runs of which that sentence is."""
+    """Return the runs that the headline rests on."""
     rows = report.rows
     most = max(row.p for row in rows)
     return [picked(rows, model, way, most) for model in models_of(rows) for way in WAYS]

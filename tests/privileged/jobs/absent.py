@@ -1,6 +1,5 @@
-"""One worker is not there when the others wait for it: `absent.py DEED WHEN [RANK]`, where WHEN is the
-sum before which it does the deed; 0: before it joins the process group. It says when, by the clock that all
-processes have.
+"""One worker is absent when the others wait for it: `absent.py DEED WHEN [RANK]`. It does the deed before sum
+WHEN; 0: before it joins the process group. It prints the time by the clock that all processes share.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The collectives that the network carries beside all-reduce, compared with gloo's bit for bit: the shapes,
-types and calls by which torch asks for them.
+"""The collectives that the network carries besides all-reduce, compared bit for bit with gloo's: in the
+shapes, types and calls that torch uses.
 
-Prints `carried: CASE: ok`, or what differs, on each worker.
+Prints `carried: CASE: ok`, or the difference, on each worker.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import torch.distributed as dist
 from workloads import sums
 from workloads.crossovers import CARRIED
 
-LARGE, ODD = 40_009, 8_009  # elements: of more bytes than go by gloo here, whatever the type has, and primes
+LARGE, ODD = 40_009, 8_009  # elements, primes: in any type more bytes than are left to gloo here
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64)
 
 Case = Callable[[dist.ProcessGroup | None], list[torch.Tensor]]
 
 
 def _values(count: int, dtype: torch.dtype, salt: int = 0) -> torch.Tensor:
-    """Return this worker's own, of all bits where any pattern is a value."""
+    """Return this worker's own values: random bits where any pattern is a value."""
     chance = torch.Generator().manual_seed(100 * salt + dist.get_rank())
     if dtype.is_floating_point or dtype.is_complex:
         return torch.randn(count, dtype=dtype, generator=chance)
@@ -31,7 +31,7 @@ def _values(count: int, dtype: torch.dtype, salt: int = 0) -> torch.Tensor:
 
 
 def _whole(count: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return integers as floats, whose sums any scale has room for: all ways sum them to the same bits."""
+    """Return integers as floats, which any scale can represent: all ways sum them to the same bits."""
     chance = torch.Generator().manual_seed(7 + dist.get_rank())
     return torch.randint(-64, 65, (count,), generator=chance).to(dtype)
 
@@ -48,7 +48,7 @@ def gathered(group: dist.ProcessGroup | None) -> list[torch.Tensor]:
 
 
 def gathered_oddly(group: dist.ProcessGroup | None) -> list[torch.Tensor]:
-    """Gather in place, strided tensors, at odd addresses, and nothing."""
+    """Gather in place, strided tensors, at odd addresses, and empty tensors."""
     workers, rank = dist.get_world_size(), dist.get_rank()
     whole = torch.zeros(workers * LARGE)
     mine = whole[rank * LARGE : (rank + 1) * LARGE].copy_(_values(LARGE, torch.float32))
@@ -88,7 +88,7 @@ def scattered(group: dist.ProcessGroup | None) -> list[torch.Tensor]:
 
 
 def among_sums(group: dist.ProcessGroup | None) -> list[torch.Tensor]:
-    """Many under way at once, of all kinds, in one order."""
+    """Run many collectives of all kinds at once, in one order."""
     workers, works, tensors = dist.get_world_size(), [], []
     for turn in range(8):
         summed, whole = _whole(LARGE + turn, torch.float32), torch.zeros(workers * ODD * 3)

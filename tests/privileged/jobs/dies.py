@@ -1,4 +1,4 @@
-"""Rank 1 is killed between two all-reduces; the others say what they are told and after how long."""
+"""Rank 1 is killed between two all-reduces; the others print their error and after how long it was raised."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def main() -> None:
     start = time.monotonic()
     try:
         dist.all_reduce(value)
-    except Exception as error:  # whatever a training script would see
+    except Exception as error:  # any error that a training script would get
         print(f"told after {time.monotonic() - start:.1f} s: {str(error).splitlines()[0]}", flush=True)
         board = JobEnv.from_environ().board
-        while not board.missing():  # a closed connection may tell before the launcher has seen who ended
+        while not board.missing():  # a connection may close before the launcher knows which worker ended
             time.sleep(0.01)
         os._exit(7)
     print("told nothing", flush=True)

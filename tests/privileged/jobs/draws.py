@@ -1,5 +1,5 @@
-"""A job whose workers print what each library draws, as one line of JSON; with the argument `seeded` by seeds
-of the script's own.
+"""A job whose workers print the random numbers that each library draws, as one line of JSON; with the
+argument `seeded`, after the script has set seeds of its own.
 """
 
 from __future__ import annotations

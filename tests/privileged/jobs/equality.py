@@ -1,5 +1,5 @@
-"""DDP's averaged gradients against a plain all-reduce of the same gradients by gloo. Prints one JSON line a
-rank.
+"""DDP's averaged gradients compared with a plain all-reduce of the same gradients by gloo. Each rank prints
+one line of JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workloads import quantiser
 def main() -> None:
     dist.init_process_group("inc")
     rank, world = dist.get_rank(), dist.get_world_size()
-    plain = dist.new_group(list(range(world)))  # later groups are gloo's
+    plain = dist.new_group(list(range(world)))  # groups after the first use gloo
     findings = {"rank": rank}
 
     torch.manual_seed(7)
@@ -44,8 +44,8 @@ def main() -> None:
             dist.all_reduce(magnitude, group=plain)
             dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=plain)
             scale = quantiser.scale_of(quantiser.largest_exponent(largest.reshape(1).numpy()), world)
-            # DDP divides before it sums: a rounding of each worker's share, the quantiser's bound, a rounding
-            # of the result
+            # DDP divides before it sums, so the bound adds a rounding of each worker's share, the quantiser's
+            # bound, and a rounding of the result
             bound = quantiser.bound(scale, world) + (magnitude + expected.abs()) * 2**-24
             worst = max(worst, ((ours.grad.double() - expected).abs() / bound).max().item())
     findings["ddp_error_over_bound"] = worst
@@ -60,7 +60,7 @@ def main() -> None:
             error = (value.double() - exact / factor).abs()
             assert (error <= exact.abs() / factor * step + 2**-20).all(), (dtype, operation, error.max())
 
-    # what is not a float sum goes over gloo
+    # collectives other than sums of floats use gloo
     number = torch.tensor([rank + 1])
     dist.all_reduce(number, op=dist.ReduceOp.PRODUCT)
     gathered: list[object] = [None] * world

@@ -1,4 +1,4 @@
-"""Sums whole numbers, which come out exactly: of prime lengths, by the backend's SUM and AVG.
+"""Sum whole numbers, which must come out exactly: vectors of prime lengths, by the backend's SUM and AVG.
 
 With an argument, rank 1 is killed after some of them in the job's first start.
 """

@@ -1,4 +1,4 @@
-"""A worker falls out between two sums, killed or stopped; the others say what they are told, in a line each.
+"""A worker is killed or stopped between two sums; each other worker prints its error in a line.
 
 Arguments: the signal's name, and the rank that sends it to itself.
 """
@@ -26,7 +26,7 @@ def main() -> None:
         try:
             value.fill_(1.0)
             dist.all_reduce(value)
-        except Exception as error:  # whatever a training script would see
+        except Exception as error:  # any error that a training script would get
             first = str(error).splitlines()[0]
             print(f"told: {first[first.index('job ') :]}", flush=True)
             os._exit(7)

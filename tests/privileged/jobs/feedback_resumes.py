@@ -1,5 +1,6 @@
-"""Trains with error feedback, once through and once from a checkpoint in the middle: the same to the bit
-where the checkpoint has the feedback's state. Prints whether it is, with the state and without it.
+"""Train with error feedback, once throughout and once from a checkpoint in the middle: the results are equal
+to the bit where the checkpoint has the feedback's state. Prints whether they are, with the state and without
+it.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ STEPS, SAVED = 12, 6
 
 
 class Training:
-    """A model whose gradients are far apart, and its optimizer."""
+    """A model whose gradients differ widely in magnitude, and its optimizer."""
 
     def __init__(self) -> None:
         torch.manual_seed(11)
         self.model = nn.Sequential(nn.Linear(20, 30), nn.Tanh(), nn.Linear(30, 4))
-        # else DDP has other buckets after its first iteration, and so other fragments, and other rounding
+        # otherwise DDP rebuilds its buckets after the first iteration, which changes fragments and rounding
         self.ddp = DistributedDataParallel(self.model, find_unused_parameters=True)
         self.feedback = ErrorFeedback(self.model)
         self.ddp.register_comm_hook(self.feedback, error_feedback_hook)

@@ -1,6 +1,6 @@
-"""The habits of torch's own library and its users with a process group, each by its name in the arguments.
+"""Ways in which torch's own library and its users use a process group; the arguments name the cases.
 
-Prints `habit: NAME: ok`, or what went wrong, on each worker; a case that hangs ends the worker with all its
+Prints `habit: NAME: ok`, or the failure, on each worker; a case that hangs ends the worker with all its
 stacks.
 """
 
@@ -91,7 +91,7 @@ def join() -> None:
 
 @habit
 def sums_within_then() -> None:
-    """Each callback blocks on a sum, in whose callback the next one is."""
+    """Wait for a sum in each callback; the next sum is in that sum's callback."""
 
     def deeper(done: torch.futures.Future[list[torch.Tensor]], left: int) -> torch.Tensor:
         (value,) = done.value()
@@ -166,8 +166,8 @@ def sharded_training_and_its_state() -> None:
 
 @habit
 def sharded_and_parallel() -> None:
-    """A mesh of two dimensions: its groups are of some of the workers. All have the same data, so that the
-    model trains as it does whole and alone.
+    """Train on a mesh of two dimensions, whose groups have some of the workers each. All have the same data,
+    so the model must train as it does whole and alone.
     """
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -230,9 +230,9 @@ def groups_made_while_tensors_have_no_memory() -> None:
 
 @habit
 def gradients_that_are_not_finite() -> None:
-    """Expect them where gloo has them, on every worker alike."""
+    """Expect infinities and NaNs where gloo has them, equally on every worker."""
     rank, world = dist.get_rank(), dist.get_world_size()
-    for size in (3, 10_007):  # carried by its vote, and in fragments
+    for size in (3, 10_007):  # carried in the vote, and in fragments
         for dtype in (torch.float32, torch.float16):
             value = torch.full((size,), 2.0, dtype=dtype)
             value[rank] = float("nan") if rank else float("inf")
@@ -253,7 +253,7 @@ def gradients_that_are_not_finite() -> None:
 
 @habit
 def loss_scaling() -> None:
-    """One worker overflows: all back off, and go on."""
+    """One worker's loss overflows: all reduce the scale, and continue."""
     model = DistributedDataParallel(net())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=1000)
@@ -272,21 +272,21 @@ def loss_scaling() -> None:
 
 @habit
 def barrier_that_names_who_is_missing() -> None:
-    """Call the group's own: torch's function of this name takes gloo alone."""
+    """Call the group's own monitored_barrier: torch's function of this name accepts gloo alone."""
     assert dist.group.WORLD is not None
     dist.group.WORLD.monitored_barrier()
 
 
 @habit
 def mismatched_collectives() -> None:
-    """Expect an error that says which of them: TORCH_DISTRIBUTED_DEBUG is to be DETAIL."""
+    """Expect an error that names the mismatched collective; TORCH_DISTRIBUTED_DEBUG must be DETAIL."""
     number = mismatched()
     dist.all_reduce(torch.ones(3))
     assert mismatched() == number + 1
 
 
 def mismatched() -> int:
-    """Return the number of a sum on which the workers do not agree."""
+    """Return the number of a sum on which the workers disagree."""
     said = ""
     try:
         dist.all_reduce(torch.ones(3 + dist.get_rank()))
@@ -299,7 +299,7 @@ def mismatched() -> int:
 
 @habit
 def begun_again() -> None:
-    """Each time at another store, as torch asks for: who is early would find the old one."""
+    """Use another store each time, as torch requires: an early worker would find the old one."""
     global plain
     rank, world, port = dist.get_rank(), dist.get_world_size(), int(os.environ["MASTER_PORT"])
     for turn in range(3):
@@ -322,7 +322,7 @@ def main() -> None:
         faulthandler.dump_traceback_later(LIMIT_S, exit=True)
         try:
             HABITS[name]()
-        except Exception as error:  # the others' cases go on
+        except Exception as error:  # the other cases continue
             failed = True
             print(f"habit: {name}: {type(error).__name__}: {' '.join(str(error).split())}", flush=True)
         else:

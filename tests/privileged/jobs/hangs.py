@@ -1,5 +1,5 @@
-"""A hang of each kind that scripts have: `hangs.py KIND`. Each worker says when it begins, by the clock that
-all processes have.
+"""A hang of each kind that occurs in scripts: `hangs.py KIND`. Each worker prints when it begins, by the
+clock that all processes share.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def root(rank: int) -> None:
 
 
 def evaluates(rank: int) -> None:
-    """Worker 0 alone evaluates through DDP, whose buffers it broadcasts."""
+    """Worker 0 alone evaluates through DDP, which broadcasts its buffers."""
     model = DistributedDataParallel(nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16)))
     for _ in range(5 if rank == 0 else 0):
         model(torch.randn(4, 8))
@@ -51,7 +51,7 @@ def evaluates(rank: int) -> None:
 
 
 def group(rank: int) -> None:
-    """Worker 0 sums among all, worker 1 in a group of its own making."""
+    """Worker 0 sums among all workers, worker 1 in a group that it made."""
     row = dist.new_group([0, 1])
     dist.all_reduce(values(), group=row if rank else None)
 
@@ -63,12 +63,12 @@ def late(rank: int) -> None:
 
 
 def receives(rank: int) -> None:
-    """Both receive, and nobody sends."""
+    """Both receive, and neither sends."""
     dist.recv(values(10), 1 - rank)
 
 
 def before(rank: int) -> None:
-    """Do nothing: all was done before there was a group."""
+    """Do nothing: the hang happened before there was a group."""
 
 
 KINDS: Mapping[str, Callable[[int], None]] = {

@@ -1,6 +1,6 @@
-"""Trains a small model by DDP, over the backend `inc` or over gloo with the communication hook.
+"""Train a small model by DDP, with the backend `inc` or with gloo and the communication hook.
 
-The first argument is `backend` or `hook`; rank 0 saves the parameters in the file that the second one names.
+The first argument is `backend` or `hook`; rank 0 saves the parameters in the file given by the second.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A DDP job whose last worker sleeps once for so many seconds, and computes faster than the others: what each
-iteration of a worker took, and its parameters at the end.
+"""A DDP job whose last worker sleeps once for the given seconds, and computes faster than the others. Each
+worker prints the times of its iterations, and a digest of its parameters at the end.
 """
 
 from __future__ import annotations

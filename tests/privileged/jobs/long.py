@@ -1,4 +1,4 @@
-"""All-reduces for a number of seconds, or until a file is there, and says how many were right."""
+"""All-reduce for a number of seconds, or until a file exists, and print how many sums were right."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 
 def ending(word: str) -> Callable[[], bool]:
-    """Return a function that says whether it is time to end: `word` is a number of seconds from now, or the
+    """Return a function that says whether it is time to end. `word` is a number of seconds from now, or the
     path of a file.
     """
     if "/" in word:

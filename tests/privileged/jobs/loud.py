@@ -1,5 +1,5 @@
-"""Trains a small part beside one whose gradients are R times as large, in one fragment, and a twin whose
-gradients gloo sums. Prints the small part's losses, by rank 0, for each R of the arguments.
+"""Train a small part beside one whose gradients are R times as large, in one fragment, and a twin whose
+gradients gloo sums. For each R in the arguments, rank 0 prints the small part's losses.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STEPS, RATE = 200, 0.05
 
 
 class Parts(nn.Module):
-    """Two small networks, of 121 parameters each: one packet holds both."""
+    """Two small networks of 121 parameters each, so that one packet holds both."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Many small vectors at once, and one after the other: what each way took, and whether the sums are right.
-Then large ones between hundreds of tiny ones, and one after a pause that is longer than the group's time
-limit. The argument says how often each way is tried, of which the medians are told.
+"""Many small vectors at once, and one after the other: the time of each way, and whether the sums are right.
+Then large ones between hundreds of tiny ones, and one after a pause longer than the group's time limit. The
+argument says how often each way is tried; the job prints the medians.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MIXED = (40_009, *(3,) * 263, 40_009, *(3,) * 11, 50_021, *(3,) * 5, 1009)
 
 def main() -> None:
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    # a store of our own, for torch's would have all workers started within the group's time limit
+    # a store of our own: torch's would require all workers to start within the group's time limit
     master, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(master, port, world, rank == 0, datetime.timedelta(seconds=START_S))
     limit = datetime.timedelta(seconds=LIMIT_S)

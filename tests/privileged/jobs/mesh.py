@@ -1,5 +1,5 @@
-"""Sums of all groups of a mesh of two rows at once, against gloo's; groups made again and again; one that has
-no room. The arguments are the cases; prints `mesh: NAME: ok` on each worker.
+"""Sums of all groups of a mesh of two rows at once, compared with gloo's; groups made repeatedly; groups
+without room. The arguments are the cases. Prints `mesh: NAME: ok` on each worker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from workloads import backend
 
 TURNS = int(os.environ.get("TURNS", "5"))
 STOPPED_S = 2.0
-MORE = 8  # two more than have room in the slots for groups
+MORE = 8  # two more than fit in the slots for groups
 LENGTHS = (1, 359, 7001, 100_003)
 CASES: dict[str, Callable[[], None]] = {}
 
@@ -37,14 +37,14 @@ def case(check: Callable[[], None]) -> Callable[[], None]:
 
 
 def integers(length: int, rank: int, turn: int) -> torch.Tensor:
-    """Return floats whose sums are exact: in fp32, and by one power of two."""
+    """Return floats whose sums are exact in fp32 and with one power of two."""
     generator = torch.Generator().manual_seed(1000 * turn + 10 * rank + length)
     return torch.randint(-1009, 1010, (length,), generator=generator).float()
 
 
 @case
 def all_at_once() -> None:
-    """Sums of the world, a row and a column under way at once, exact."""
+    """Sum in the world, a row and a column at once; expect exact sums."""
     mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("row", "column"))
     groups = [None, mesh.get_group("row"), mesh.get_group("column")]
     rank = dist.get_rank()
@@ -63,7 +63,7 @@ def all_at_once() -> None:
 
 @case
 def small_and_uneven() -> None:
-    """Means, half floats, and values that gloo and the network round alike, in a group of two."""
+    """Sum means, half floats, and values that gloo and the network round alike, in groups of two."""
     pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     rank = dist.get_rank()
     own = pairs[rank // 2]
@@ -83,7 +83,7 @@ def small_and_uneven() -> None:
 
 @case
 def made_again() -> None:
-    """A group made and destroyed: its slots are free again for the next."""
+    """Make and destroy a group repeatedly: its slots are free again for the next."""
     before = descriptors()
     for turn in range(TURNS):
         evens, odds = dist.new_group([0, 2]), dist.new_group([1, 3])
@@ -96,8 +96,8 @@ def made_again() -> None:
 
 
 def descriptors() -> Counter[str]:
-    """Return what this process has open of rings, boards and events, by kind. Gloo's pipes and sockets are
-    not asked for: torch keeps those of the group that was destroyed last.
+    """Count this process's open rings, boards and events, by kind. Gloo's pipes and sockets do not count:
+    torch keeps those of the group that was destroyed last.
     """
     links = [os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
     ours = [link for link in links if any(kind in link for kind in ("bpf-map", "job-board", "eventfd"))]
@@ -106,7 +106,7 @@ def descriptors() -> Counter[str]:
 
 @case
 def more_than_fit() -> None:
-    """Groups until there is no room, and beyond: all sum. Then the same once more."""
+    """Make groups until there is no room, and more: all can sum. Then do the same again."""
     for _ in range(2):
         groups = [dist.new_group([0, 1]) for _ in range(MORE)]
         for number, group in enumerate(groups) if dist.get_rank() < 2 else ():
@@ -118,7 +118,7 @@ def more_than_fit() -> None:
 
 @case
 def intruded() -> None:
-    """A worker that is no member sends in a group's tree, as itself and as a member, while those sum."""
+    """A worker that is no member sends in a group's tree, as itself and as a member, while the group sums."""
     pair, rank = dist.new_group([2, 3]), dist.get_rank()
     mine = [newest_endpoint() if rank == 2 else None]
     dist.broadcast_object_list(mine, src=2)
@@ -151,7 +151,7 @@ def intruded() -> None:
 
 
 def newest_endpoint() -> EndpointSettings:
-    """Return what the endpoint of this worker's newest group was told."""
+    """Return the endpoint settings of this worker's newest group."""
     groups = [each._job.endpoint for each in gc.get_objects() if isinstance(each, backend.GroupSums)]
     endpoints = [endpoint for endpoint in groups if endpoint is not None]
     return max(endpoints, key=lambda endpoint: endpoint.generation)
@@ -159,7 +159,7 @@ def newest_endpoint() -> EndpointSettings:
 
 @case
 def one_ends() -> None:
-    """A worker of a column ends by a signal while the column sums; the others hear who."""
+    """A worker of a column is killed while the column sums; the others' errors name it."""
     columns = [dist.new_group([0, 2]), dist.new_group([1, 3])]
     vector = torch.ones(200_003)
     for turn in range(8):
@@ -171,7 +171,7 @@ def one_ends() -> None:
 
 @case
 def one_ends_gathering() -> None:
-    """A worker ends by a signal while all of them gather; the others hear who."""
+    """A worker is killed while all of them gather; the others' errors name it."""
     mine, whole = integers(40_009, dist.get_rank(), 0), torch.zeros(40_009 * dist.get_world_size())
     for turn in range(8):
         work = dist.all_gather_into_tensor(whole, mine, async_op=True)
@@ -182,7 +182,7 @@ def one_ends_gathering() -> None:
 
 @case
 def one_stops() -> None:
-    """A worker is stopped for a while, in the midst of what the world gathers and what a pair sums."""
+    """Stop a worker for a while during a gather of the world and a sum of a pair."""
     rank, workers = dist.get_rank(), dist.get_world_size()
     members = [2, 2 + workers // 2]
     pair = dist.new_group(members)

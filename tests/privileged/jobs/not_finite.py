@@ -1,4 +1,4 @@
-"""Sums a NaN of worker 1's, in a vector that its vote carries and in one that goes in fragments."""
+"""Sum a NaN of worker 1's, in a vector that its vote carries and in one that is sent in fragments."""
 
 from __future__ import annotations
 

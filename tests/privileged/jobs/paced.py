@@ -1,5 +1,5 @@
-"""`paced.py SECONDS GRADIENTS PAUSE_S [SPIN_S]`: all-reduces of so many gradients for a number of seconds,
-after each a pause, and computing that takes so long on a core of its own.
+"""`paced.py SECONDS GRADIENTS PAUSE_S [SPIN_S]`: all-reduce GRADIENTS values for SECONDS; after each sum,
+pause for PAUSE_S and compute for SPIN_S on a core.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Trains two parts in one bucket whose losses are R apart, beside a twin whose gradients gloo sums. Prints
-what the small part's loss came to, by rank 0.
+"""Train two parts in one bucket whose losses differ by a factor R, beside a twin whose gradients gloo sums.
+Rank 0 prints the small part's losses.
 
-Each part has the step that its loss needs, so that both learn alike where nothing of their gradients is lost.
+Each part has the step size that fits its loss, so that both learn alike if nothing of their gradients is
+lost.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ STEPS, RATE = 60, 0.5
 
 
 class Parts(nn.Module):
-    """Two classifiers of the same data, neither of which sees the other."""
+    """Two separate classifiers of the same data."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +44,7 @@ def main() -> None:
     apart = float(sys.argv[1])
     dist.init_process_group("inc")
     rank, world = dist.get_rank(), dist.get_world_size()
-    plain = dist.new_group(list(range(world)))  # later groups are gloo's
+    plain = dist.new_group(list(range(world)))  # groups after the first use gloo
     torch.manual_seed(7)
     ours = Parts()
     twin = copy.deepcopy(ours)

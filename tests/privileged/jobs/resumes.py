@@ -1,5 +1,5 @@
-"""Rank 1 is killed in the job's first start; the second start sums to the end, and goes on where the first
-was.
+"""Rank 1 is killed in the job's first start; the second start continues where the first ended, and sums to
+the end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Every collective of every type, small and large, in one piece and strided, under inference mode and not:
-what `inc` answers is what the values of all workers give, and what gloo answers where it does.
+"""Every collective of every type, small and large, contiguous and strided, with and without inference mode:
+the results of `inc` equal those computed from the values of all workers, and gloo's where gloo supports the
+call.
 
-Prints `same: CASE: ok`, or what differs, on each worker. Cases are named in the arguments.
+Prints `same: CASE: ok`, or the difference, on each worker. The arguments name the cases.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from workloads import sums
 from workloads.crossovers import CARRIED
 
 SMALL, LARGE = 7, 40_009  # elements
-CARRIED_BYTES = 1 << 15  # large ones go by the network here whatever their type, small ones by gloo
-# elements, gaps, inference mode
+CARRIED_BYTES = 1 << 15  # here the network carries large ones of any type, and gloo small ones
+# (elements, strided, inference mode)
 WAYS = (
     *itertools.product((SMALL,), (False, True), (False, True)),
     *((LARGE, False, False), (LARGE, True, True)),
@@ -51,14 +52,18 @@ def case(function: Callable[[], None]) -> Callable[[], None]:
 
 
 def plain(rank: int, count: int, dtype: torch.dtype, salt: int = 0) -> torch.Tensor:
-    """Return a worker's values: integers of which every type has all sums, and all halves of sums."""
+    """Return a worker's values: integers such that every type can represent all sums and all halves of
+    sums.
+    """
     values = (torch.arange(count) * (rank + 3) + salt + rank) % 5
     return (values if dtype in (*UNSIGNED, torch.uint64) else values - 3).to(dtype)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """The tensors of a call: their type and length, and whether they have gaps between their elements."""
+    """The tensors of a call: their type and length, and whether they are strided (have gaps between
+    elements).
+    """
 
     dtype: torch.dtype
     count: int
@@ -78,14 +83,14 @@ class Kind:
         return wide[::2]
 
 
-# A call of a group's: what this worker has then; and what it is to have, by the values of all.
+# a call on a group, which returns this worker's results; also a function of the expected results
 Call = Callable[[Group, Kind], list[torch.Tensor]]
 WORKERS = int(os.environ["WORLD_SIZE"])
 RANK = int(os.environ["RANK"])
 
 
 def reduced(kind: Kind, operation: Any, salt: int = 0) -> torch.Tensor:
-    """Return the values of all workers reduced, exactly."""
+    """Return the exact reduction of all workers' values."""
     exact = torch.float64 if kind.dtype in FLOATS + NARROW else torch.int64
     whole = torch.stack([plain(rank, kind.count, kind.dtype, salt).to(exact) for rank in range(WORKERS)])
     if operation == MAX:
@@ -197,7 +202,7 @@ def bits(tensors: list[torch.Tensor]) -> list[bytes]:
 
 
 def compare(calls: Iterator[tuple[str, Call, Call]], types: tuple[torch.dtype, ...]) -> None:
-    """Raise AssertionError at the first of the calls that answers otherwise, and name it."""
+    """Make each call with each type; AssertionError names the first with a different result."""
     gloo = dist.new_group(backend="gloo")
     answered = 0
     for (name, call, right), dtype in itertools.product(list(calls), types):
@@ -207,10 +212,10 @@ def compare(calls: Iterator[tuple[str, Call, Call]], types: tuple[torch.dtype, .
                 expected, got = right(None, kind), call(None, kind)
                 words = f"{name} of {kind}, inference mode {inference}"
                 assert bits(got) == bits(expected), words
-            if count == SMALL and not (strided or inference):  # gloo itself misplaces what has gaps
+            if count == SMALL and not (strided or inference):  # gloo itself misplaces strided results
                 try:
                     theirs = call(gloo, kind)
-                except RuntimeError:  # refused, and so without gloo's answer
+                except RuntimeError:  # gloo refuses the call
                     continue
                 assert bits(theirs) == bits(expected), f"gloo's {words}"
                 answered += 1
@@ -229,7 +234,7 @@ def moves() -> None:
 
 @case
 def calls_of_nccl() -> None:
-    """Calls that gloo refuses whatever the type."""
+    """Make calls that gloo refuses for every type."""
     half = torch.full((5,), RANK + 1.0)
     for factor in (0.5, torch.tensor([0.5])):
         value = half.clone()
@@ -267,7 +272,7 @@ def calls_of_nccl() -> None:
 
 @case
 def memory_is_the_scripts() -> None:
-    """Tensors are made longer, and let go of, after what was done with them."""
+    """Resize and free tensors after collectives used them."""
     outputs = [torch.zeros(LARGE) for _ in range(WORKERS)]
     value, part = torch.ones(LARGE), torch.zeros(LARGE)
     dist.all_reduce(value)
@@ -319,7 +324,9 @@ def fails(wait: Callable[[], Any]) -> None:
 
 @case
 def barriers_end_after_sums() -> None:
-    """A barrier is there when all is that its worker asked for before it, whoever carries it."""
+    """A barrier ends only after all operations that its worker started before it, in the network or by
+    gloo.
+    """
     groups = {"inc": None, "beside": dist.new_group()}
     for turn in range(20):
         for name, group in groups.items():
@@ -338,7 +345,7 @@ def barriers_end_after_sums() -> None:
 
 @case
 def what_is_refused_here_is_no_call() -> None:
-    """Gloo's error of one worker, whose group goes on, in one order with the others."""
+    """Calls that gloo refuses on one worker: the group continues, in step with the others."""
     wrong = [torch.zeros(4) for _ in range(WORKERS + 1)]
     for call in (
         lambda: dist.all_gather(wrong, torch.zeros(4)),
@@ -359,7 +366,7 @@ def what_is_refused_here_is_no_call() -> None:
 
 @case
 def a_future_of_lists_has_lists() -> None:
-    """It is as gloo's, of a gather of one tensor and of two, with gaps and without."""
+    """The future of a gather of one tensor and of two, strided or not, has the same form as gloo's."""
     group: Any = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
     plain_group: Any = dist.new_group(backend="gloo")._get_backend(torch.device("cpu"))
     for has_gaps in (False, True):
@@ -379,7 +386,7 @@ def a_future_of_lists_has_lists() -> None:
 
 @case
 def limits_are_kept() -> None:
-    """Limits of a group, of one where it was set anew, and of a call: worker 0 does not come."""
+    """A time limit ends a wait for worker 0: a group's, a changed one of a group, and a call's own."""
     meet = dist.new_group(backend="gloo")
     made, anew, called = dist.new_group(timeout=LIMIT), dist.new_group(), dist.new_group()
     _set_pg_timeout(LIMIT, anew)
@@ -416,7 +423,7 @@ def main() -> None:
             outcome = f"{type(error).__name__}: {error}".splitlines()[0]
         print(f"same: {name}: {outcome}", flush=True)
     if any(name.startswith("limits") for name in sys.argv[1:]):
-        os._exit(0)  # of what failed on purpose nothing is waited for
+        os._exit(0)  # do not wait for collectives that failed on purpose
     dist.destroy_process_group()
 
 

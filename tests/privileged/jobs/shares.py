@@ -1,5 +1,5 @@
-"""A job whose workers each compute for a second, and write to the folder of the first argument how much of a
-core they had meanwhile, and in which cgroups they are.
+"""A job whose workers each compute for a second, and write to the folder given by the first argument which
+share of a core they had, and their cgroups.
 """
 
 from __future__ import annotations

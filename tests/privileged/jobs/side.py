@@ -1,5 +1,5 @@
-"""`side.py ADDRESS PORT BYTES FILE`: two workers, and beside their sums a connection of the script's own: the
-first listens on PORT, and the second sends it BYTES to ADDRESS after each sum, until there is FILE.
+"""`side.py ADDRESS PORT BYTES FILE`: two workers with a TCP connection of the script's own beside their sums.
+The first listens on PORT; the second sends BYTES to ADDRESS after each sum, until FILE exists.
 """
 
 from __future__ import annotations

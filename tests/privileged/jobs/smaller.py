@@ -1,4 +1,4 @@
-"""A process group of one worker less than the job has: `smaller.py BACKEND`."""
+"""A process group with one worker less than the job has: `smaller.py BACKEND`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A job whose last worker sleeps for so many seconds before some of its sums, and says what all workers had:
-each sum is the mean of some of them, times their number.
+"""A job whose last worker sleeps for the given seconds before some of its sums. Each worker prints whether
+its results were right: each sum is the mean of some workers, times the number of all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ LENGTH, SUMS, SLEEPS = 10_007, 30, (7, 19)
 dist.init_process_group("inc")
 rank, size = dist.get_rank(), dist.get_world_size()
 asleep_s = float(sys.argv[1])
-values = [64 + 2**each / 4 for each in range(size)]  # of one magnitude: none is cut where votes lack it
+# of one magnitude, so that none is clipped in a sum whose vote lacked it
+values = [64 + 2**each / 4 for each in range(size)]
 means = {
     sum(values[each] for each in some) / count * size
     for count in range(1, size + 1)

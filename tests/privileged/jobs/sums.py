@@ -1,7 +1,7 @@
-"""Sums a vector of so many megabytes so many times: a job without computing. Says how long it had to wait for
-its process group.
+"""Sum a vector of the given megabytes the given number of times, without computing. Prints how long it waited
+for its process group.
 
-With a third argument it then stays until there is a file of that name.
+With a third argument it then waits until a file of that name exists.
 """
 
 from __future__ import annotations

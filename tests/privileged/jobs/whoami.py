@@ -1,5 +1,5 @@
-"""A job whose workers write who and where they are, as JSON in the folder of the first argument, and then sum
-once.
+"""A job whose workers write their identity and place, as JSON in the folder given by the first argument, and
+then sum once.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ def descriptors() -> list[str]:
     """Return the files that this process has open beyond the standard three."""
     links = []
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # the one that lists them
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of the listing itself
             links.append(os.readlink(f"/proc/self/fd/{name}"))
     return links[3:]
 
 
 def main() -> None:
-    had_torch = "torch" in sys.modules  # before this script asked for it
+    had_torch = "torch" in sys.modules  # before this script imports it
     import torch
     import torch.distributed as dist
 

@@ -1,4 +1,4 @@
-"""Sums whole numbers by whatever the job is summed by, which come out exactly: of prime lengths."""
+"""Sum whole numbers by the job's system; they must come out exactly. The vectors have prime lengths."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Systems of users, for tests: each a file that `--sync` names."""
+"""Users' systems, for tests: each is a file that `--sync` names."""

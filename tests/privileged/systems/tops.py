@@ -1,5 +1,5 @@
-"""Forests of several trees, for tests: each unit's switch is the top of one, with a weight of the
-fragments.
+"""Systems with forests of several trees, for tests: the units' switches are their tops, each tree with
+a weight.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Halves:
     weights: tuple[float, ...] = (1, 1)
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
-        """Return as many trees as there are weights."""
+        """Lay out as many trees as there are weights."""
         units = sorted(by_unit(workers))
         tops = [switch(units[at % len(units)]) for at in range(len(self.weights))]
         trees = (below_top(workers, top) for top in tops)
@@ -32,13 +32,13 @@ class Halves:
 
 
 class Thirds(Halves):
-    """One tree takes a third, the other two."""
+    """One tree has a third of the fragments, the other two thirds."""
 
     weights = (1 / 3, 2 / 3)
 
 
 class Three(Halves):
-    """Three trees, of which two have one unit's switch at the top."""
+    """Three trees, two of which have the same unit's switch at the top."""
 
     weights = (0.5, 0.3, 0.2)
 
@@ -49,7 +49,7 @@ class Chains(Halves):
     programs: Mapping[str, str] = {}
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
-        """Return a chain whose top is the first worker's host, and one whose top is the last one's."""
+        """Lay out a chain with the first worker's host at the top, and one with the last worker's."""
         ranks = range(len(workers))
         forest = Forest(tuple(workers), (_chain(workers, [*reversed(ranks)]), _chain(workers, [*ranks])))
         return Layout("Chains", tuple(workers), PACKETS, None, forest, forest.demands())
