@@ -7,6 +7,7 @@
 #ifndef FORWARD_H
 #define FORWARD_H
 
+#include "calendar.h"
 #include "timetable.h"
 
 #define MATCHING_SHIFT 16 /* in a route's owner */
@@ -60,15 +61,22 @@ static __always_inline int is_elsewhere(struct iphdr *ip, u32 owner)
 	return goal >> 24 == 10 && (goal >> 8 & 0xff) != (owner & 0xff);
 }
 
-static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, void *end, u32 owner, u32 *verdict)
+/* `way`: of parallel circuits, from 1; 0: the packet's own, and no frame that waited. */
+static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, void *end, u32 owner, u32 way,
+		u32 *verdict)
 {
 	u64 now = 0, since_ns;
 	struct timetable *table = timetable_now(&now);
 	struct route_key key = {.owner = owner, .ip = ip->daddr, .prefix = 32};
 	struct route *route;
 
-	if (table)
+	if (table) {
+		u32 device = way || owner > MOST_UNITS || !is_elsewhere(ip, owner) ? 0 : calendar_device();
+
+		if (device)
+			return wait_behind(device, eth, owner, verdict);
 		key.owner |= (matching_of(table, now, &since_ns) + 1) << MATCHING_SHIFT;
+	}
 	route = routes.lookup(&key);
 	if (!route) {
 		key.ip = ip->daddr & bpf_htonl(0xffffff00);
@@ -80,6 +88,8 @@ static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, void *e
 		key.prefix = 0;
 		route = routes.lookup(&key);
 	}
+	if (way && !(route && route->ifindex))
+		return wait_again(eth, verdict);
 	if (!route && is_elsewhere(ip, owner)) { /* Open vSwitch knows no way to it either */
 		count_crossing(FIRST_PORT(owner & 0xff), V_UNLIT);
 		if (table) {
@@ -91,8 +101,17 @@ static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, void *e
 	if (!route || !route->ifindex)
 		return XDP_PASS;
 	*verdict = V_FORWARDED;
-	if (route->ways > 1)
+	if (route->ways > 1 && way > 1) {
+		struct route *other;
+
+		key.way = way - 1;
+		other = routes.lookup(&key);
+		route = other ? other : route;
+	} else if (route->ways > 1 && !way) {
 		route = spread(&key, route, ip, end);
+	}
+	if (has_pass(eth) && !(way && route->number)) /* not of the queues, or not over the optical switch */
+		restore_source(eth, ip);
 	if (route->mac[0] | route->mac[1] | route->mac[5])
 		__builtin_memcpy(eth->h_dest, route->mac, 6);
 	return bpf_redirect(route->ifindex, 0);

@@ -140,6 +140,12 @@ BPF_PERCPU_ARRAY(crossings, struct crossings, MAX_OPTICAL_PORTS);
  */
 BPF_TABLE("lru_hash", struct flow, u64, flows, MAX_FLOWS);
 
+/*
+ * The device behind which frames wait for their slot in a timetable, or 0: none do. Writer: agent, at
+ * bring-up; readers: programs.
+ */
+BPF_ARRAY(calendars, u32, 1);
+
 /* ---- pull ---- */
 
 /* What a worker waits for. Writer: agent; reader: host program. */

@@ -7,6 +7,7 @@
 #ifndef OPTICS_H
 #define OPTICS_H
 
+#include "calendar.h"
 #include "timetable.h"
 
 /* The controller's probes are answered, seen and not counted. */
@@ -105,6 +106,15 @@ static __always_inline int cross(struct xdp_md *ctx, u32 number, u32 *verdict)
 	if (eth->h_proto == bpf_htons(WIRE_PROBE_ETHERTYPE))
 		return glimpsed(number, now, light.dark, !light.dark && light.peer);
 	*verdict = light.dark ? V_DARK : light.peer ? V_LIT : V_UNLIT;
+	if (has_pass(eth) && eth->h_proto == bpf_htons(ETH_P_IP) && calendar_device()) {
+		struct iphdr *ip = (void *)(eth + 1);
+
+		if ((void *)(ip + 1) > (void *)(long)ctx->data_end)
+			return XDP_DROP;
+		if (*verdict != V_LIT || (table && is_over(eth, now)))
+			return wait_again(eth, verdict);
+		restore_source(eth, ip);
+	}
 	count_crossing(number, *verdict);
 	return *verdict == V_LIT ? bpf_redirect(light.ifindex, 0) : XDP_DROP;
 }

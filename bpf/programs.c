@@ -2,8 +2,8 @@
 /*
  * The XDP programs: at a ToR's port, at an optical switch's port, at a host's interface, at the loop of a
  * host that is a place; where copies of results come out at a host; where empty pushes get room for a sum;
- * and one that is attached nowhere, and run by the agent alone, for ticks. Each takes a packet in once and
- * counts one verdict where it ends.
+ * where frames come that waited for their slot; and where ticks come, which the agent alone sends. Each takes
+ * a packet in once and counts one verdict where it ends.
  */
 #include <uapi/linux/bpf.h>
 #include <uapi/linux/if_ether.h>
@@ -116,6 +116,32 @@ int room_port(struct xdp_md *ctx)
 
 	send = leave(ctx, &packet, &by, send, 0, &verdict);
 	return counted(verdict, send);
+}
+
+/* Where frames that waited for their slot come back. Nobody else sends to this device. */
+static __always_inline int leave_queue(struct xdp_md *ctx, u32 *verdict)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct iphdr *ip = ipv4_of(data, end);
+	struct ethhdr *eth = data;
+	struct pass *pass;
+	u64 now = 0;
+
+	*verdict = V_MALFORMED;
+	if (!ip || !has_pass(eth))
+		return XDP_DROP;
+	pass = (void *)eth->h_source;
+	if (timetable_now(&now) && is_over(eth, now))
+		return wait_again(eth, verdict);
+	return forward(eth, ip, end, pass->unit, pass->way, verdict);
+}
+
+int calendar_port(struct xdp_md *ctx)
+{
+	u32 verdict = V_FINE;
+	int action = leave_queue(ctx, &verdict);
+
+	return counted(verdict, action);
 }
 
 /* ---- at the optical switch ---- */

@@ -36,6 +36,8 @@
 #define V_TICK_EARLY 31 /* a tick of a block for which a source is not ready */
 #define V_BEAT 32 /* beat of an owned tree: noted, or sent on */
 #define V_HANDED 33 /* packet of an owned tree: handed to the end at this host */
-#define V_COUNT 34 /* how many counters there are */
+#define V_HELD 34 /* for another unit: waits for its slot in the timetable */
+#define V_MISSED 35 /* left its queue too late for its slot: back to the queue */
+#define V_COUNT 36 /* how many counters there are */
 
 #endif

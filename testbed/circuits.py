@@ -15,6 +15,7 @@ from testbed.errors import RequestError
 if TYPE_CHECKING:
     from testbed.api.circuits import CircuitChange, CircuitControl
     from testbed.messages.controller import ReconfigurationEvent
+    from testbed.messages.links import CalendarStatus
     from testbed.messages.timetable import TimetableStatus
 
 ACTIONS = {
@@ -30,8 +31,9 @@ ACTIONS = {
     "schedule": "start the timetable in a file",
     "unschedule": "end the timetable",
     "crossings": "count the frames that crossed or were lost, by port",
+    "queues": "count the frames that waited for their slot, by units",
 }
-BY_HAND = ("request", "set", "add", "remove", "clear", "reset")
+BY_HAND = ("request", "set", "add", "remove", "clear", "reset", "schedule", "unschedule")
 """Through the daemon, which knows which jobs use the circuits."""
 PORTS = ("set", "add", "remove")  # whose words are pairs of optical ports
 _MEANINGS = "; ".join(f"{action}: {meaning}" for action, meaning in ACTIONS.items())
@@ -58,7 +60,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--force",
         action="store_true",
-        help=f"also take circuits from running jobs ({', '.join(BY_HAND)})",
+        help=f"also take circuits from running jobs, or hinder them ({', '.join(BY_HAND)})",
     )
     arguments = parser.parse_intermixed_args(argv)
     if arguments.force and arguments.action not in BY_HAND:
@@ -81,6 +83,10 @@ def _answer(control: CircuitControl, action: str, rest: list[str], force: bool) 
             f"circuits {action}: {rest[0]}; nothing is accepted behind it, pairs of units like u1-u3 behind "
             f"plan and request, of ports like u1o1-u2o1 behind {', '.join(PORTS)}"
         )
+    if action == "schedule":
+        return control.schedule(rest[0], force)
+    if action == "unschedule":
+        return control.unschedule(force)
     if action not in BY_HAND:
         return getattr(control, "now" if action == "list" else action)(*rest)
     ask: Callable[..., CircuitChange] = getattr(control, action)
@@ -100,6 +106,7 @@ def _answer(control: CircuitControl, action: str, rest: list[str], force: bool) 
 def _lines(action: str, answer: Any) -> list[str]:
     from testbed.messages.coding import decode
     from testbed.messages.controller import CircuitTargets, CrossedFrames, LitCircuits, ReconfigurationEvent
+    from testbed.messages.links import CalendarStatus
     from testbed.messages.timetable import TimetableStatus
 
     if action == "list":
@@ -116,6 +123,9 @@ def _lines(action: str, answer: Any) -> list[str]:
             f"{port}: {frames.lit} crossed, {frames.dark} lost in the dark, {frames.unlit} without a circuit"
             for port, frames in decode(dict[str, CrossedFrames], answer, "crossings").items()
         ]
+    if action == "queues":
+        queues = decode(tuple[CalendarStatus, ...], answer, "queues")
+        return [_queue(each) for each in queues] or ["no frame waited for a slot"]
     if action == "plan":
         plan = decode(CircuitTargets, answer, "plan")
         planned = {"target": plan.target, "removed": plan.removed, "added": plan.added}
@@ -123,6 +133,18 @@ def _lines(action: str, answer: Any) -> list[str]:
     events = answer if action == "history" else [answer] if answer else []
     changes = decode(tuple[ReconfigurationEvent, ...], events, "history")
     return [_event(event) for event in changes] or ["nothing changed"]
+
+
+def _queue(queue: CalendarStatus) -> str:
+    counts = f"{queue.waiting} wait, {queue.sent} were sent after {queue.longest_ms:g} ms at most"
+    lost = {
+        "found no room": queue.dropped,
+        "were for a unit that no matching leads to": queue.unlit,
+        "were marked": queue.marked,
+        "missed a slot and waited again": queue.missed,
+    }
+    more = [f"{count} {what}" for what, count in lost.items() if count]
+    return f"{queue.unit} to {queue.goal}: {', '.join([counts, *more])}"
 
 
 def _schedule(table: TimetableStatus) -> list[str]:

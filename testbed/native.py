@@ -70,6 +70,13 @@ def of_system(module: str) -> Library:
     return Library(module, (f"{folder}/native/{name}.c",), included)
 
 
+CALENDAR = Library(
+    "testbed.dataplanes.xdp._calendar",
+    ("testbed/dataplanes/xdp/native/calendar.c",),
+    ("bpf/wire.h", "bpf/places.h", "workloads/native/sends_meaning.h"),
+)
+
+
 def _modules() -> list[str]:
     """List the modules of all libraries with sources in systems' packages."""
     sources = sorted(CHECKOUT.glob("testbed/systems/**/native/*.c"))
@@ -78,4 +85,4 @@ def _modules() -> list[str]:
 
 
 OF_SYSTEMS = tuple(of_system(module) for module in _modules())
-LIBRARIES = (ENDPOINT, *OF_SYSTEMS)
+LIBRARIES = (ENDPOINT, CALENDAR, *OF_SYSTEMS)

@@ -157,6 +157,9 @@ def page(testbed: LivingStatus) -> str:
     if failed := testbed.failed_locks:
         lines.append(f"  locks       {failed_text(failed)}")
     lines.append(f"  links       {links_text(testbed.links)}")
+    if testbed.calendar:
+        hint = environment.typed("circuits queues", testbed.name)
+        lines.append(f"  queues      {calendar_text(testbed)} ({hint})")
     if visited := [host for host in testbed.hosts if host.commands_of]:
         who = ", ".join(f"{host.name} ({' and '.join(host.commands_of)})" for host in visited)
         lines.append(f"  commands    at {who}; these hosts are kept from jobs of others")
@@ -211,6 +214,19 @@ def uses_lines(uses: NetworkUse | None) -> list[str]:
         return []
     circuits = ", ".join(f"{a}-{b}" for a, b in uses.circuits)
     return [f"uses {f'circuits {circuits}; ' if circuits else ''}links {' '.join(uses.links)}"]
+
+
+def calendar_text(testbed: Status) -> str:
+    """Format the frames that waited for their slots in a timetable, of all units together."""
+    queues = testbed.calendar
+    waiting, sent = sum(each.waiting for each in queues), sum(each.sent for each in queues)
+    longest_ms = max(each.longest_ms for each in queues)
+    text = f"{waiting} frames wait for their slot; {sent} waited, {longest_ms:.1f} ms at most"
+    dropped, unlit = sum(each.dropped for each in queues), sum(each.unlit for each in queues)
+    text += f"; {dropped} found no room" if dropped else ""
+    text += f"; for {unlit} no circuit ever came" if unlit else ""
+    overrun = testbed.calendar_overrun
+    return text + (f"; {overrun} came faster than this machine took them in" if overrun else "")
 
 
 def blocks_lines(blocks: BlocksStatus | None) -> list[str]:

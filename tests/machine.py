@@ -18,7 +18,7 @@ import numpy as np
 from testbed.errors import RequestError
 from testbed.machine.interface import DeviceProgram, EndedSwitch
 from testbed.machine.links import NO_DELAY, Captured, LinkDelay, LinkDisturbance, LinkFault
-from testbed.messages.links import FaultStatus, LinkSetting
+from testbed.messages.links import CalendarStatus, FaultStatus, LinkSetting
 from testbed.telemetry.counters import MachineReading
 from testbed.telemetry.other_programs import Spent
 from testbed.telemetry.traffic import SeenPorts
@@ -300,6 +300,12 @@ class InMemory:
 
     def watch(self) -> None:
         """Do nothing: no process is needed."""
+
+    def calendar(self) -> tuple[CalendarStatus, ...]:
+        return ()
+
+    def calendar_overrun(self) -> int:
+        return 0
 
     def verdicts(self) -> dict[str, int]:
         return {}

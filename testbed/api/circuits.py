@@ -119,23 +119,32 @@ class CircuitControl:
         """Return all reconfigurations so far, with their dark times."""
         return list(self._ask("history"))
 
-    def schedule(self, timetable: Any) -> dict[str, Any]:
+    def schedule(self, timetable: Any, force: bool = False) -> dict[str, Any]:
         """Start a timetable, given as the content of a file (docs/configuration.md) or as its path. Return
-        the timetable as the controller accepted it.
+        the timetable as the controller accepted it. Raises RequestError if it hinders a running job, unless
+        `force` is set.
         """
         if isinstance(timetable, str | Path):
             timetable = read_timetable(Path(timetable))
         else:
             parse(timetable, None)
-        return dict(self._ask("schedule", schedule=timetable))
+        return dict(self._set("schedule", force, schedule=timetable))
 
-    def unschedule(self) -> None:
-        """Stop the timetable, and light the circuits that were set before it."""
-        self._ask("unschedule")
+    def unschedule(self, force: bool = False) -> None:
+        """Stop the timetable, and light the circuits that were set before it. Raises RequestError if these do
+        not join the units of a running job, unless `force` is set.
+        """
+        self._set("unschedule", force)
 
     def crossings(self) -> dict[str, PortCrossings]:
         """Return the counts of frames that crossed or were lost, by port."""
         return dict(self._ask("crossings"))
+
+    def queues(self) -> list[dict[str, Any]]:
+        """Return the counts of the calendar queues that ever had a frame (`CalendarStatus`)."""
+        self._runtime.require_alive()
+        status = rpc.call(self._runtime.socket, "status", timeout_s=ANSWER_TIMEOUT_S)
+        return list(status["calendar"])
 
     def _ask(self, operation: str, **arguments: Any) -> Any:
         self._require()

@@ -39,14 +39,15 @@ class LinkRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitsRequest:
-    """The request `circuits`: an action (request, set, add, remove, clear or reset), its pairs of units or of
-    optical ports, and whether it may take circuits from running jobs.
+    """The request `circuits`: an action of testbed/daemon/circuits.py, its pairs of units or of optical
+    ports, or its timetable, and whether it may take circuits from running jobs.
     """
 
     action: Any = None
     force: Any = False
     demands: Any = None
     circuits: Any = None
+    schedule: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import Any
 from testbed.aggregation.system import Layout
 from testbed.client.requests import CircuitsRequest
 from testbed.errors import RequestError, TestbedError
+from testbed.jobs.supply import hindrance, stranded
 from testbed.messages.coding import decode
 from testbed.messages.controller import (
     CircuitsExchanged,
@@ -22,14 +23,16 @@ from testbed.messages.controller import (
 )
 from testbed.messages.jobs import NetworkUse
 from testbed.messages.status import CircuitUse
+from testbed.messages.timetable import TimetableStatus
 from testbed.ocs.circuits import Circuit, checked, circuit
+from testbed.ocs.timetable import as_data, parse
 from testbed.ocs.using import losing, over_core, used
 from testbed.topology import addresses
 from testbed.topology.fields import shown
 from testbed.topology.model import Topology
 from testbed.topology.units import UnitPair
 
-ACTIONS = ("request", "set", "add", "remove", "clear", "reset")
+ACTIONS = ("request", "set", "add", "remove", "clear", "reset", "schedule", "unschedule")
 _MOST_TRIES = 20  # in each the circuits had changed between reading and setting them
 
 Controller = Callable[..., Any]  # (op, **arguments) -> result
@@ -40,15 +43,21 @@ def answer(
     layouts: Callable[[], Mapping[int, Layout]],
     controller: Controller,
     request: CircuitsRequest,
-) -> CircuitsMade:
-    """Set the requested circuits. Return the history's event (None if nothing had to change) and the jobs
-    that lost circuits. Unless `force` is set, RequestError names the jobs that would lose circuits.
+) -> CircuitsMade | TimetableStatus | None:
+    """Set the requested circuits, or start or end a timetable (`schedule`, `unschedule`). Return the
+    history's event (None if nothing had to change) and the jobs that lost circuits; of a timetable its data.
+    Unless `force` is set, RequestError names the jobs that would lose circuits.
     """
     action, force = request.action, request.force
     if action not in ACTIONS:
         raise RequestError(f"circuits {shown(action)}: accepted are {', '.join(ACTIONS)}")
     if not isinstance(force, bool):
         raise RequestError(f"force: {shown(force)}; true or false is accepted")
+    if action == "schedule":
+        return schedule(topology, layouts, controller, request)
+    if action == "unschedule":
+        unschedule(topology, layouts, controller, request)
+        return None
     units = [unit.index for unit in topology.units]
     for _ in range(_MOST_TRIES):
         lit = decode(LitCircuits, controller("circuits"), "circuits").circuits
@@ -62,6 +71,45 @@ def answer(
         if exchanged.is_done:
             return CircuitsMade(exchanged.event, tuple(_lost(job, *lost[job]) for job in sorted(lost)))
     raise TestbedError(f"circuits {action}: others changed circuits {_MOST_TRIES} times meanwhile")
+
+
+def schedule(
+    topology: Topology,
+    layouts: Callable[[], Mapping[int, Layout]],
+    controller: Controller,
+    request: CircuitsRequest,
+) -> TimetableStatus:
+    """Start the requested timetable, and return it as the controller accepted it. Unless `force` is set,
+    RequestError names the running jobs that it hinders.
+    """
+    described = as_data(parse(request.schedule, topology.planes))
+    timetable = decode(TimetableStatus, described, "schedule")
+    hindered = _of_jobs(layouts(), lambda layout: hindrance(layout, timetable, topology))
+    if hindered and not request.force:
+        raise RequestError(f"circuits schedule: {hindered}; --force starts it")
+    return decode(TimetableStatus, controller("schedule", schedule=request.schedule), "schedule")
+
+
+def unschedule(
+    topology: Topology,
+    layouts: Callable[[], Mapping[int, Layout]],
+    controller: Controller,
+    request: CircuitsRequest,
+) -> None:
+    """End the timetable. Unless `force` is set, RequestError names the running jobs whose units the circuits
+    of before do not join.
+    """
+    before = decode(LitCircuits, controller("circuits"), "circuits")
+    if before.timetable and not request.force:
+        left = _of_jobs(layouts(), lambda layout: stranded(layout, before.circuits, topology))
+        if left:
+            raise RequestError(f"circuits unschedule: {left}; --force ends it")
+    controller("unschedule")
+
+
+def _of_jobs(layouts: Mapping[int, Layout], reason: Callable[[Layout], str | None]) -> str:
+    reasons = {job: reason(layout) for job, layout in sorted(layouts.items())}
+    return "; ".join(f"job {job}: {why}" for job, why in reasons.items() if why)
 
 
 def told(lost: Mapping[int, tuple[frozenset[Circuit], list[UnitPair]]]) -> str:

@@ -342,6 +342,8 @@ class Daemon:
             timetable=light.timetable if light else None,
             controller=controller,
             datapath=machine.datapath,
+            calendar=machine.calendar(),
+            calendar_overrun=machine.calendar_overrun(),
             jobs=tuple(replace(job, uses=used.get(job.id)) for job in jobs),
             schedule=self._scheduler.status(),
             cores_busy=None if busy is None else tuple(busy),

@@ -33,7 +33,7 @@ from testbed.machine.links import LinkDelay, LinkDisturbance
 from testbed.topology import addresses
 
 
-def _nobody_is_told(_users: Mapping[str, int]) -> None:
+def _nobody_is_told(_changes: Mapping[str, Any]) -> None:
     pass
 
 
@@ -73,6 +73,7 @@ class FabricNet(FabricView):
         self.popen_aside = partial(self.popen_in, ASIDE)  # reaches no host
         self._template = Template(self.popen_aside)
         self.set_users: Callable[[Mapping[str, int]], None] = _nobody_is_told  # HostsApart.set_users
+        self.follow_rates: Callable[[Mapping[str, float]], None] = _nobody_is_told  # of links, in Mb/s
         self._wires: Wires | None = None
         self._marks: LinkMarks | None = None
         self._faults: LinkFaults | None = None
@@ -264,6 +265,7 @@ class FabricNet(FabricView):
             raise RequestError("link rates: the fabric is not up")
         self._wires.set_rates(rates_mbps)
         self._marks.set_rates(rates_mbps)
+        self.follow_rates(rates_mbps)
 
     @property
     def by_hand(self) -> LinksByHand:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -27,12 +27,16 @@ from testbed.jobs.placement import check_packets, laid_out
 from testbed.machine.interface import Links
 from testbed.messages.coding import decode
 from testbed.messages.controller import LitCircuits
+from testbed.messages.timetable import TimetableStatus
+from testbed.ocs.circuits import circuit
 from testbed.ocs.plan import servable
+from testbed.ocs.routes import next_hops
 from testbed.plugins.registry import find
 from testbed.plugins.user_class import is_users
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host, Place
+from testbed.topology.units import UnitPair
 
 BACK_WITHIN_S = 30.0  # how long to wait for a switch that ended and is restarted
 _LOOK_S = 0.05
@@ -309,6 +313,14 @@ class Supply:
                 "the circuits are the scheduler's while jobs are queued (testbed status): place the job "
                 "within one unit, or wait"
             )
+        timetable = decode(LitCircuits, self._controller("circuits"), "circuits").timetable
+        if timetable is not None:
+            if why := hindrance(layout, timetable, self._topology):
+                raise RequestError(
+                    f"a timetable runs: {why}; place the job within one unit, sum by ring or ps, or end the "
+                    "timetable: circuits unschedule"
+                )
+            return
         layouts = self._holdings.layouts()
         demands = list(dict.fromkeys(pair for each in layouts.values() for pair in each.demands))
         if self._has_core:  # the core carries demands without free ports
@@ -335,6 +347,44 @@ class Supply:
                 failures.append(error)
         if failures:
             raise failures[0]
+
+
+def hindrance(layout: Layout, timetable: TimetableStatus, topology: Topology) -> str | None:
+    """Say why a job cannot be summed while this timetable runs; None if it can. Packets may wait for no slot;
+    no matching may join two of its units; or places in several units sum it, whose results go out at once,
+    by the circuits of before.
+    """
+    if not layout.demands:
+        return None
+    if not topology.has_calendar:
+        return "packets wait for no slot here (ocs.calendar_packets, mtu)"
+    if layout.forest is not None:
+        return f"places in several units sum {layout.system}, and results wait for no slot"
+    joined = set[UnitPair]()
+    for matching in timetable.matchings:
+        joined |= joined_by_circuits(matching.circuits, topology)
+    return _apart(layout, joined, "no matching joins")
+
+
+def joined_by_circuits(circuits: Iterable[Sequence[str]], topology: Topology) -> set[UnitPair]:
+    """Return the pairs of units between which these circuits lead, over others too, or a core."""
+    units = [unit.index for unit in topology.units]
+    has_core = topology.core_link is not None
+    hops = next_hops(frozenset(circuit(*pair) for pair in circuits), units, has_core)
+    return {(a, b) for a in units for b in hops[a]}
+
+
+def stranded(layout: Layout, circuits: Iterable[Sequence[str]], topology: Topology) -> str | None:
+    """Say which units of a job have no way to each other once a timetable ends; None if all have."""
+    return _apart(layout, joined_by_circuits(circuits, topology), "the circuits of before do not join")
+
+
+def _apart(layout: Layout, joined: Collection[UnitPair], what: str) -> str | None:
+    for a, b in layout.demands:
+        if (a, b) not in joined:
+            names = f"{addresses.unit_name(a)} and {addresses.unit_name(b)}"
+            return f"{what} {names}, between which the job sends"
+    return None
 
 
 def outliving_switches(

@@ -29,6 +29,8 @@ from testbed.emulation.pairs import pair
 from testbed.emulation.topo import FabricTopo
 from testbed.local.counters import KernelCounters
 from testbed.local.programs import LocalPrograms
+from testbed.local.unit_queues import UnitQueues
+from testbed.messages.links import CalendarStatus
 from testbed.plugins.registry import sources
 from testbed.topology import addresses
 from testbed.topology.model import Topology
@@ -57,6 +59,7 @@ class Local:
         self._stack = ExitStack()
         self.switches = AllTors(topology, log, progress)
         self.counters = KernelCounters()
+        self._queues: UnitQueues | None = None
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -88,6 +91,9 @@ class Local:
             open_room(self.plane.programs)
         self._stack.enter_context(pair(addresses.CONTROL_DEVICES, mtu))
         open_control(self.plane.programs)
+        if self._topology.has_calendar:
+            self._queues = self._stack.enter_context(UnitQueues(self.plane.programs, self._topology))
+            self.fabric.follow_rates = self._queues.set_rates
         # attaching a program to a veth turns GRO on
         for port in switch_ports:
             set_offloads(port.device, gro=False)
@@ -114,6 +120,14 @@ class Local:
 
     def watch(self) -> None:
         self.fabric.watch()
+        if self._queues:
+            self._queues.watch()
+
+    def calendar(self) -> tuple[CalendarStatus, ...]:
+        return self._queues.counts() if self._queues else ()
+
+    def calendar_overrun(self) -> int:
+        return self._queues.overrun() if self._queues else 0
 
     def verdicts(self) -> dict[str, int]:
         counts = self.switches.verdicts()

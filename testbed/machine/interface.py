@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self
 from testbed.aggregation import place_interfaces
 from testbed.machine.links import Captured, LinkDelay, LinkDisturbance, LinkFault
 from testbed.machine.process import EnclosureHandle, Process, Spawned
-from testbed.messages.links import FaultStatus, LinkSetting
+from testbed.messages.links import CalendarStatus, FaultStatus, LinkSetting
 from testbed.telemetry.counters import MachineReading
 from testbed.telemetry.other_programs import Spent
 from testbed.telemetry.samples import LinkCounters
@@ -288,6 +288,12 @@ class Machine(Protocol):
 
     def verdicts(self) -> Mapping[str, int]:
         """Count the packets of programs and switches by verdict (names in testbed/wire/verdicts.py)."""
+
+    def calendar(self) -> tuple[CalendarStatus, ...]:
+        """Return the counts of the calendar queues that ever had a frame."""
+
+    def calendar_overrun(self) -> int:
+        """Count the frames that were lost because they came faster than the queues took them in."""
 
     def tap(self, link: str) -> LinkTap:
         """Make a capture of a link's frames. RequestError for an unknown link or one without a rate."""

@@ -25,6 +25,29 @@ class LinkStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class CalendarStatus:
+    """A calendar queue's counts since the testbed came up: of the frames of `unit` that wait for a slot in
+    which a circuit leads to `goal`.
+
+    `held` came, and `sent` left in such a slot. `dropped` found the queue full; for `unlit` no matching
+    leads there. `marked` frames were told of congestion (RFC 3168). `missed` came to their link too late and
+    waited again. `longest_ms` is the longest wait of a sent frame.
+    """
+
+    unit: str
+    goal: str
+    held: int
+    sent: int
+    dropped: int
+    unlit: int
+    marked: int
+    missed: int
+    waiting: int
+    waiting_bytes: int
+    longest_ms: Number
+
+
+@dataclass(frozen=True, slots=True)
 class LinkDelta:
     """A link's counters over a job's time. Of the drops, `device_drops` were not caused by a full queue; the
     first versions did not count them.

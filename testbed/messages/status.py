@@ -10,7 +10,7 @@ from typing import ClassVar, TypeAlias
 
 from testbed.messages.coding import UNSET, Number, UnsetType
 from testbed.messages.jobs import JobStatus
-from testbed.messages.links import FaultStatus, LinkStatus
+from testbed.messages.links import CalendarStatus, FaultStatus, LinkStatus
 from testbed.messages.queue import QueueStatus
 from testbed.messages.timetable import TimetableStatus
 
@@ -110,7 +110,8 @@ class Status:
     """A testbed that answers. `circuits` and `dark` are None while its controller is away, `schedule` while
     nothing is queued, `cores_busy` while no job runs. `kept_apart` counts, by host, the frames dropped on
     their way to hosts of other users' jobs; None if hosts are not kept apart. `gone_links` has, by link, the
-    device that was deleted from outside.
+    device that was deleted from outside. `calendar` has the calendar queues that ever had a frame;
+    `calendar_overrun` frames were lost because they came faster than this machine took them in.
     """
 
     name: str
@@ -134,6 +135,8 @@ class Status:
     schedule: QueueStatus | None = None
     cores_busy: tuple[Number, ...] | None = None
     links: tuple[LinkStatus, ...]
+    calendar: tuple[CalendarStatus, ...] = ()
+    calendar_overrun: int = 0
     kept_apart: dict[str, int] | None = None
     gone_links: dict[str, str] = field(default_factory=dict)
     faults: tuple[FaultStatus, ...] = ()

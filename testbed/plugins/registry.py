@@ -31,7 +31,9 @@ from testbed.wire.records import Record
 
 PACKAGE = "testbed.systems"
 MOST_PROGRAMS = next(size.value for size in SIZES if size.name == "MAX_PROGRAMS")
-RESERVED = frozenset({"tor", "oxc", "host", "loop", "copy", "control", "room", "question", "questions"})
+RESERVED = frozenset(
+    {"tor", "oxc", "host", "loop", "copy", "calendar", "control", "room", "question", "questions"}
+)
 """Names that the core's own kernel programs use: NAME_port."""
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include.*", re.MULTILINE)
 _OWN: dict[str, DataPlaneProgram] = {}  # of a configuration

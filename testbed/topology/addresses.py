@@ -46,6 +46,7 @@ LOOP_WORKER_DEVICE, LOOP_PLACE_DEVICE = "sum0", "sum1"
 LOOP_PLACE_IP = "169.254.78.1"  # link-local (RFC 3927)
 LOOP_WORKER_IP, LOOP_PREFIX = "169.254.78.2", 30
 LOOP_PLACE_MAC, LOOP_WORKER_MAC = "02:00:a9:fe:4e:01", "02:00:a9:fe:4e:02"
+CALENDAR_DEVICES = ("calendar0", "calendar1")  # frames wait for their slot behind the second
 ROOM_DEVICES = ("room0", "room1")  # a switch's pair, in which an empty push gets room for a sum
 # A switch's pair, or that of a host that is a place: for ticks too long for a test run of the program.
 CONTROL_DEVICES = ("control0", "control1")

@@ -37,7 +37,7 @@ from testbed.topology.dataplanes import DATA_PLANES, ENGINES, DataPlane
 from testbed.topology.optical import USUAL_KEYS, OcsSpec
 from testbed.topology.places import Host
 from testbed.topology.units import Unit, checked_unit
-from testbed.wire.spec import MAX_MTU
+from testbed.wire.spec import MAX_MTU, ONE_BUFFER_MTU
 
 UNIT_KINDS = ("gpu", "cpu", "optimizer")
 MIN_CPUS, MAX_CPUS = 0.05, 1024.0  # the kernel's least quota is 1 ms of each period of 100 ms
@@ -416,6 +416,14 @@ class Topology:
     def optical_ports(self) -> tuple[str, ...]:
         """Names of all optical ports."""
         return tuple(port for unit in self.units for port in unit.ports)
+
+    @property
+    def has_calendar(self) -> bool:
+        """Return whether packets for other units wait for their slot while a timetable runs. A timetable
+        needs XDP in every unit, and the queues need frames of one buffer.
+        """
+        by_clock = bool(self.optical_ports) and all(unit.data_plane.is_bridge for unit in self.units)
+        return by_clock and self.ocs.calendar_packets > 0 and self.mtu <= ONE_BUFFER_MTU
 
     @property
     def ports(self) -> dict[Unit, tuple[str, ...]]:

@@ -66,6 +66,14 @@ class OcsSpec:
             default="ring",
         ),
     )
+    calendar_packets: int = field(
+        default=200,
+        metadata=key(
+            Whole(0, 100_000),
+            "packets of a unit for another that wait for their slot in a timetable; 0: none wait, all others "
+            "are lost",
+        ),
+    )
     model: str = field(
         default=USUAL.name,
         metadata=key(
@@ -96,7 +104,11 @@ class OcsSpec:
         """Return data that `of_json` reads. The default model's settings keep the form of earlier
         versions.
         """
-        rest = {"seed": self.seed, "circuits": [list(circuit) for circuit in self.circuits]}
+        rest = {
+            "seed": self.seed,
+            "circuits": [list(circuit) for circuit in self.circuits],
+            "calendar_packets": self.calendar_packets,
+        }
         if not self.is_usual:
             return {"model": self.model, **asdict(self.settings), "means_ms": self.means_ms, **rest}
         plane_names = [each.name for each in USUAL.parameters if each.of_planes and not each.of_ports]
@@ -119,13 +131,15 @@ class OcsSpec:
         default = cls()
         seed = int(data.get("seed", default.seed))
         circuits = tuple((str(a), str(b)) for a, b in data.get("circuits", ()))
+        packets = int(data.get("calendar_packets", default.calendar_packets))
         if "model" in data:
             settings = Settings(data["values"], data["planes"], data["ports"])
-            return cls(settings, seed, circuits, str(data["model"]), data["means_ms"])
+            return cls(settings, seed, circuits, packets, str(data["model"]), data["means_ms"])
         values = {each.name: data[each.name] for each in USUAL.parameters if each.name in data}
         planes = {plane["name"]: _own({**plane.get("lock", {}), **plane}) for plane in data.get("planes", ())}
         ports = {port: _own(own) for port, own in data.get("ports", ())}
-        return cls(Settings({**default.settings.values, **_decoded(values)}, planes, ports), seed, circuits)
+        settings = Settings({**default.settings.values, **_decoded(values)}, planes, ports)
+        return cls(settings, seed, circuits, packets)
 
 
 def _coded(values: Group, names: list[str]) -> dict[str, Any]:

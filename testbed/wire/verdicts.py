@@ -77,6 +77,8 @@ class Verdict(StrEnum):
     )
     BEAT = "beat", Engine.XDP | Engine.P4, "beat of an owned tree: noted, or sent on"
     HANDED = "handed", Engine.XDP, "packet of an owned tree: handed to the end at this host"
+    HELD = "held", Engine.XDP, "for another unit: waits for its slot in the timetable"
+    MISSED = "missed", Engine.XDP, "left its queue too late for its slot: back to the queue"
 
 
 def names(engine: Engine) -> dict[int, str]:

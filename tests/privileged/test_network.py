@@ -17,6 +17,10 @@ pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs"), pytest.mark.usefixt
 SLOW = json.dumps({**catalogue.READY["default"], "ocs": {"switch_ms": 700, "lock_ms": 300}})
 
 
+# frames wait for no slot of a timetable: what no circuit leads to is lost
+IMPATIENT = json.dumps({**catalogue.READY["default"], "ocs": {"calendar_packets": 0}})
+
+
 def all_arrived(ping: dict[str, Any]) -> bool:
     return bool(ping["received"] == ping["sent"])
 
@@ -51,7 +55,7 @@ def test_dark_times_are_what_was_asked() -> None:
 
 def test_matchings_take_turns_by_the_clock() -> None:
     """Units that no matching joins at once are reached when it is their turn."""
-    seen = findings("timetable")
+    seen = findings("timetable", IMPATIENT)
     for echoes in seen["echoes"]:
         assert 10 <= echoes["received"] < echoes["sent"], "in its own matching, and in no other"
     for longest_ns, resolution_ns in seen["guards_ns"]:

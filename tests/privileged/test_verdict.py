@@ -332,7 +332,10 @@ def a_job_across(tmp_path: Path, seconds: int) -> Iterator[Testbed]:
     over after the block: its result is in r.json.
     """
     config = tmp_path / "testbed.yaml"
-    config.write_text("units: [{hosts: 1}, {hosts: 1}]\noptical_ports: 1\nhost_rate_mbps: 20\nscale: 1\n")
+    config.write_text(
+        "units: [{hosts: 1}, {hosts: 1}]\noptical_ports: 1\nhost_rate_mbps: 20\nscale: 1\n"
+        "ocs: {calendar_packets: 0}\n"
+    )
     with running(str(config)) as testbed:
         job = start(
             "testbed.run", "--name", testbed.name, "--preload", "--sync", "switches", "--place", "u1:1,u2:1",
@@ -357,7 +360,7 @@ def test_a_timetable_under_a_job_is_in_its_bound_and_its_losses_in_the_result(tm
         "  - {start_ms: 0, circuits: [[u1o1, u2o1]]}\n  - {start_ms: 10, circuits: []}\n"
     )
     with a_job_across(tmp_path, 15) as testbed:
-        done = command("testbed.circuits", "schedule", "--name", testbed.name, str(table))
+        done = command("testbed.circuits", "schedule", "--force", "--name", testbed.name, str(table))
         assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "r.json").read_text())
     assert 0.4 < result["bound"]["lit_share"] < 1, result["bound"]

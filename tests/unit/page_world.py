@@ -177,6 +177,8 @@ def status(**changes: Any) -> dict[str, Any]:
         "schedule": None,
         "cores_busy": [0.25, 1.0],
         "links": [link(each["name"]) for each in hosts] + [link("u3r1")] + [link(port) for port in ports],
+        "calendar": [],
+        "calendar_overrun": 0,
         "kept_apart": None,
         "gone_links": {},
         "faults": [],

@@ -315,7 +315,10 @@ def test_what_takes_no_job_s_circuits_is_done_at_once() -> None:
         ({"action": "set", "circuits": [["u1o1", "u2o1"], ["u1o1", "u3o1"]]}, "u1o1 is in another circuit"),
         ({"action": "remove", "circuits": [["u1o1", "u3o1"]]}, "u1o1-u3o1 is not set; set are u1o1-u2o1, "),
         ({"action": "add"}, "circuits: None; a list of pairs of optical ports like"),
-        ({"action": "swap"}, "circuits swap: accepted are request, set, add, remove, clear, reset"),
+        (
+            {"action": "swap"},
+            "circuits swap: accepted are request, set, add, remove, clear, reset, schedule, unschedule",
+        ),
         ({"action": "clear", "force": 1}, "force: 1; true or false is accepted"),
     ],
 )

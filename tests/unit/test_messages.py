@@ -180,6 +180,8 @@ NEWER: dict[str, Any] = {
     "timetable": None,
     "schedule": None,
     "cores_busy": None,
+    "calendar": (),
+    "calendar_overrun": 0,
     "kept_apart": None,
     "gone_links": {},
     "faults": (),

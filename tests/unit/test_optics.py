@@ -18,7 +18,7 @@ from testbed.optics.model import MOST_DARK_NS, CircuitTurn, DarkTime, DarkTimes,
 from testbed.optics.models.transceivers import Transceivers
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
-from testbed.topology.optical import with_values
+from testbed.topology.optical import OcsSpec, with_values
 from testbed.topology.yaml_form import words
 from tests.vectors.dark_times import TIMES
 
@@ -78,6 +78,7 @@ def test_means_and_json_are_what_they_always_were(name: str) -> None:
     assert [topology.ocs.mean_ms(plane) for plane in topology.ocs.planes or ("",)] == TIMES[name]["means"]
     data = json.loads(topology.to_json())
     circuits = data["ocs"].pop("circuits")
+    assert data["ocs"].pop("calendar_packets") == OcsSpec().calendar_packets
     assert data["ocs"] == TIMES[name]["json"]
     said = json.dumps({**data, "ocs": {**TIMES[name]["json"], "circuits": circuits}})
     assert Topology.from_json(said) == topology

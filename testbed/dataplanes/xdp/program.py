@@ -31,6 +31,7 @@ PORTS = (
     "copy_port",
     "control_port",
     "room_port",
+    "calendar_port",
 )
 """The programs that are attached to devices."""
 Calls = dict[str, dict[str, tuple[str, int]]]

@@ -1,0 +1,87 @@
+"""The calendar queues of a fabric: their device pair, and the rates of the links that they send to."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from testbed.dataplanes.xdp.calendar_queues import CalendarQueues
+from testbed.dataplanes.xdp.program import Programs
+from testbed.emulation.links import set_offloads
+from testbed.emulation.netlink import RouteSocket, set_merging
+from testbed.emulation.pairs import pair
+from testbed.machine.links import rate_bytes_per_s
+from testbed.messages.links import CalendarStatus
+from testbed.topology import addresses
+from testbed.topology.model import Topology
+
+_MERGE_NOTHING = 1  # byte; as at the links' inner ends: GRO makes the device poll, and merges no frames
+
+
+class UnitQueues:
+    """The queues as a context manager; leaving loses what waits in them."""
+
+    def __init__(self, programs: Programs, topology: Topology) -> None:
+        self._topology = topology
+        self._queues = CalendarQueues(programs, topology.ocs.calendar_packets, topology.mtu)
+        self._devices = {name: device for name, device, _ in _links(topology)}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.enter_context(pair(addresses.CALENDAR_DEVICES, self._topology.mtu))
+            stack.enter_context(self._queues)
+            for device, gro in zip(addresses.CALENDAR_DEVICES, (False, True), strict=True):
+                set_offloads(device, gro=gro)
+            with RouteSocket() as route:
+                route.send(
+                    [set_merging(socket.if_nametoindex(addresses.CALENDAR_DEVICES[1]), _MERGE_NOTHING)]
+                )
+            self.set_rates({name: rate_mbps for name, _, rate_mbps in _links(self._topology)})
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def set_rates(self, rates_mbps: Mapping[str, float]) -> None:
+        """Set the rates of links, by name; 0: none. Links of hosts and racks do not matter here."""
+        named = {self._devices[name]: rate for name, rate in rates_mbps.items() if name in self._devices}
+        self._queues.set_rates(
+            {device: rate_bytes_per_s(rate) if rate else 0 for device, rate in named.items()}
+        )
+
+    def watch(self) -> None:
+        """Raise TestbedError if the thread that sends has ended."""
+        self._queues.watch()
+
+    def overrun(self) -> int:
+        """Count the frames that were lost because they came faster than the queues took them in."""
+        with RouteSocket() as route:
+            devices = route.devices()
+        dropped = sum(devices[name].tx_dropped for name in addresses.CALENDAR_DEVICES if name in devices)
+        return self._queues.overrun() + dropped
+
+    def counts(self) -> tuple[CalendarStatus, ...]:
+        """Return the counts of the queues that ever had a frame."""
+        return self._queues.counts()
+
+
+def _links(topology: Topology) -> Iterator[tuple[str, str, float]]:
+    """Yield the links by which units' switches reach other units, with the device at the switch and the
+    emulated rate in Mb/s, 0: none.
+    """
+    for unit in topology.units:
+        for port in range(1, unit.optical_ports + 1):
+            name = addresses.optical_port_name(unit.index, port)
+            rate_mbps = topology.emulated_mbps(topology.optical_mbps(name))
+            yield name, addresses.optical_device(unit.index, port), rate_mbps or 0.0
+        if topology.core_link:
+            name = addresses.core_link_name(unit.index)
+            rate_mbps = topology.emulated_mbps(topology.core_mbps(name))
+            yield name, addresses.core_device(unit.index), rate_mbps or 0.0

@@ -1,0 +1,184 @@
+"""Frames that wait for their slot in a timetable; test_calendar.py judges."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+
+from testbed.daemon.network import Network
+from testbed.topology import addresses
+from testbed.topology.units import Unit
+
+PORT = 7000
+ECT = 2  # the sender reacts to marks
+ROOM = 40
+SLOT_MS = 5
+_HERE = Path(__file__).with_name("numbered.py")
+_PAIRS = [
+    [["u1o1", "u2o1"], ["u3o1", "u4o1"]],
+    [["u1o1", "u3o1"], ["u2o1", "u4o1"]],
+    [["u1o1", "u4o1"], ["u2o1", "u3o1"]],
+]
+
+
+def rig(packets: int = 200, **more: Any) -> str:
+    """Return four units of a host and a port each, whose links have 40 Mb/s: 15 frames a slot."""
+    ocs = {"circuits": _PAIRS[0], "calendar_packets": packets}
+    return json.dumps({"units": [{"hosts": 1}] * 4, "optical_ports": 1, "scale": 1000, "ocs": ocs, **more})
+
+
+def table(matchings: Sequence[int], slot_ms: float = SLOT_MS, guard_ms: float = 0.5) -> dict[str, Any]:
+    """Return a timetable of these of `_PAIRS`."""
+    return {
+        "period_ms": slot_ms * len(matchings),
+        "guard_ms": guard_ms,
+        "matchings": [
+            {"start_ms": slot_ms * place, "circuits": _PAIRS[which]} for place, which in enumerate(matchings)
+        ],
+    }
+
+
+class Flow:
+    """Numbered datagrams from one unit's host to another's."""
+
+    def __init__(self, network: Network, a: int, b: int, idle_s: float = 5.0) -> None:
+        self._network, self._a, self._b = network, a, b
+        self._port = PORT + a
+        self._receiver = self._started(b, "rx", self._port, idle_s)
+        assert self._receiver.stdout
+        assert b"listens" in self._receiver.stdout.readline()
+
+    def send(self, count: int, gap_ms: float = 0.0, tos: int = 0) -> None:
+        """Start to send."""
+        self._started(self._a, "tx", f"10.0.{self._b}.1", self._port, count, gap_ms, tos)
+
+    def came(self) -> Any:
+        """Return what came, once nothing does any more."""
+        assert self._receiver.stdout
+        return json.loads(self._receiver.stdout.read())
+
+    def _started(self, unit: int, *words: Any) -> Any:
+        argv = [sys.executable, str(_HERE), *map(str, words)]
+        return self._network.machine.fabric.popen_in(f"u{unit}h1", argv, stdout=subprocess.PIPE)
+
+
+def _queues(network: Network) -> dict[str, dict[str, Any]]:
+    return {
+        f"{each.unit}-{each.goal}": {
+            name: getattr(each, name)
+            for name in ("held", "sent", "dropped", "unlit", "marked", "missed", "waiting")
+        }
+        for each in network.machine.calendar()
+    }
+
+
+def _seen(network: Network) -> dict[str, Any]:
+    lost = network.ask("crossings")
+    return {
+        "queues": _queues(network),
+        "lost": sum(each["dark"] + each["unlit"] for each in lost.values()),
+        "verdicts": network.machine.verdicts(),
+    }
+
+
+@contextlib.contextmanager
+def _scheduled(network: Network, described: dict[str, Any]) -> Iterator[None]:
+    network.ask("schedule", schedule=described)
+    yield
+    network.ask("unschedule")
+
+
+def every_pair(network: Network) -> dict[str, Any]:
+    """Send from a unit to each other, and back, below the rate of each pair's slots."""
+    with _scheduled(network, table([0, 1, 2])):
+        flows = [Flow(network, a, b) for a, b in ((1, 2), (2, 3), (3, 1), (4, 1))]
+        for flow in flows:
+            flow.send(1500, 1.5)
+        came = [flow.came() for flow in flows]
+        seen = _seen(network)
+    return {"came": [each["numbers"] for each in came], **seen}
+
+
+def full(network: Network) -> dict[str, Any]:
+    """Send more at once than a queue has room for, and to a unit that no matching leads to; then end the
+    timetable, long before the slot that the frames wait for.
+    """
+    with _scheduled(network, table([1, 0], slot_ms=30_000.0)):
+        waits, never = Flow(network, 1, 2), Flow(network, 2, 3)
+        waits.send(3 * ROOM, 3.0, ECT)  # slowly: nothing waits, or is marked, on the host's link
+        never.send(30)
+        deadline = time.monotonic() + 20
+        while _arrived(network) < 3 * ROOM + 30 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        waited = _queues(network)
+    ended_s = time.monotonic()
+    while _queues(network)["u1-u2"]["waiting"] and time.monotonic() < ended_s + 60:
+        time.sleep(0.05)
+    emptied_s = time.monotonic() - ended_s
+    came = waits.came()
+    marked = [number for number, ecn in zip(came["numbers"], came["ecn"], strict=True) if ecn == 3]
+    found = {"waited": waited, "emptied_s": emptied_s, "came": came["numbers"], "marked": marked}
+    return {**found, **_seen(network)}
+
+
+def _arrived(network: Network) -> int:
+    return sum(each["held"] + each["dropped"] + each["unlit"] for each in _queues(network).values())
+
+
+def shared(network: Network) -> dict[str, Any]:
+    """Send to three units at once, of which two are reached over one link to the core."""
+    with _scheduled(network, table([0])):
+        flows = [Flow(network, 1, goal) for goal in (2, 3, 4)]
+        for flow in flows:
+            flow.send(ROOM, 0.0)
+        deadline = time.monotonic() + 60
+        halfway: dict[str, dict[str, Any]] = {}
+        while time.monotonic() < deadline:
+            halfway = _queues(network)
+            sent = [halfway.get(f"u1-u{goal}", {}).get("sent", 0) for goal in (3, 4)]
+            if sum(sent) >= ROOM:
+                break
+            time.sleep(0.02)
+        came = [flow.came()["numbers"] for flow in flows]
+    return {"halfway": halfway, "came": came, **_seen(network)}
+
+
+def late(network: Network) -> dict[str, Any]:
+    """Send frames with a pass whose slot is over, as a thread would that lost its core in between: where
+    waiting frames come back (100 on), and on a link to the optical switch (200 on).
+    """
+    with _scheduled(network, table([0, 1, 2])):
+        flow = Flow(network, 1, 2, idle_s=10.0)
+        flow.send(20, 1.0)
+        deadline = time.monotonic() + 20
+        while _queues(network).get("u1-u2", {}).get("sent", 0) < 20 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        before = _queues(network)["u1-u2"]
+        devices = (addresses.CALENDAR_DEVICES[1], addresses.optical_device(Unit(1), 1))
+        for first, device in zip((100, 200), devices, strict=True):
+            with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender:
+                sender.bind((device, 0))
+                for number in range(first, first + 10):
+                    sender.send(_late_frame(number))
+        came = flow.came()["numbers"]
+        seen = _seen(network)
+    return {"came": came, "before": before, **seen}
+
+
+def _late_frame(number: int) -> bytes:
+    latest = ((time.monotonic_ns() - 1_000_000) >> 8) & 0xFFFFFFF8  # its last bits: it never came back
+    source = bytes([1, 1]) + latest.to_bytes(4, sys.byteorder)
+    payload = number.to_bytes(4, "big") + bytes(100)
+    datagram = IP(src="10.0.1.1", dst="10.0.2.1") / UDP(sport=9999, dport=PORT + 1) / payload
+    mac = ":".join(f"{byte:02x}" for byte in source)
+    return bytes(Ether(src=mac, dst="02:00:0a:00:02:01") / datagram)

@@ -1,0 +1,50 @@
+"""Numbered UDP datagrams between hosts: `rx PORT IDLE_S` prints the numbers and the bytes of ECN that came,
+`tx IP PORT COUNT GAP_MS TOS` sends.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import sys
+import time
+
+BYTES = 1400
+
+
+def receive(port: int, idle_s: float) -> None:
+    """Print what came, once nothing did for so long. The first line says that it listens."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 20)
+        opened.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        opened.bind(("", port))
+        print("listens", flush=True)
+        numbers, ecn = [], []
+        opened.settimeout(60.0)
+        try:
+            while True:
+                data, controls, _, _ = opened.recvmsg(2048, 64)
+                opened.settimeout(idle_s)
+                numbers.append(struct.unpack("!I", data[:4])[0])
+                ecn.append(controls[0][2][0] & 3)
+        except TimeoutError:
+            pass
+    print(json.dumps({"numbers": numbers, "ecn": ecn}))
+
+
+def send(ip: str, port: int, count: int, gap_ms: float, tos: int) -> None:
+    """Send so many, at these times."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
+        opened.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
+        began_s = time.monotonic()
+        for number in range(count):
+            time.sleep(max(0.0, began_s + number * gap_ms / 1e3 - time.monotonic()))
+            opened.sendto(struct.pack("!I", number) + bytes(BYTES - 4), (ip, port))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "rx":
+        receive(int(sys.argv[2]), float(sys.argv[3]))
+    else:
+        send(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]), int(sys.argv[6]))

@@ -1,0 +1,56 @@
+"""Calendar queues on the real kernel: while a timetable runs, frames wait at their unit's switch for a slot
+in which a circuit leads to their goal.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.privileged.calendar_scenarios import ROOM, rig
+from tests.privileged.inside import findings
+
+pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs"), pytest.mark.usefixtures("nothing_left")]
+
+
+def test_every_frame_waits_for_its_slot_and_none_is_lost_or_overtaken() -> None:
+    """Without queues two of three frames would find no circuit."""
+    seen = findings("calendar_scenarios:every_pair", rig())
+    queues = seen["queues"]
+    missed = sum(queue["missed"] for queue in queues.values())
+    for numbers in seen["came"]:
+        assert sorted(numbers) == [*range(1500)]
+        assert numbers == sorted(numbers) or missed
+    assert seen["lost"] == 0, "no frame was at a dark port, or at one without a circuit"
+    assert {*queues} == {"u1-u2", "u2-u3", "u3-u1", "u4-u1"}
+    for queue in queues.values():
+        assert queue["held"] == queue["sent"] == 1500
+        assert queue["dropped"] == queue["unlit"] == queue["waiting"] == 0
+    assert seen["verdicts"]["held"] == 6000 == seen["verdicts"]["lit"]
+
+
+def test_a_queue_is_finite_and_what_waits_is_sent_when_the_timetable_ends() -> None:
+    seen = findings("calendar_scenarios:full", rig(ROOM))
+    waits, never = seen["waited"]["u1-u2"], seen["waited"]["u2-u3"]
+    assert (waits["held"], waits["waiting"], waits["dropped"]) == (ROOM, ROOM, 2 * ROOM)
+    assert (never["held"], never["unlit"]) == (0, 30), "no matching leads there"
+    assert seen["emptied_s"] < 15, "and not only when the slot of 30 s is over"
+    assert seen["came"] == [*range(ROOM)]
+    assert seen["marked"] == [*range(ROOM // 4, ROOM)], "what came when a quarter of the room was taken"
+    assert seen["queues"]["u1-u2"]["marked"] == len(seen["marked"])
+    assert seen["lost"] == 0, "they waited until the circuits of before were lit again"
+
+
+def test_goals_that_share_a_link_share_its_time() -> None:
+    """The core's link, of 2 Mb/s, takes 5.8 ms for each frame."""
+    seen = findings("calendar_scenarios:shared", rig(core={"rate_mbps": 2000}))
+    assert [sorted(numbers) for numbers in seen["came"]] == [[*range(ROOM)]] * 3
+    sent = [seen["halfway"][f"u1-u{goal}"]["sent"] for goal in (3, 4)]
+    assert min(sent) >= ROOM / 4, seen["halfway"]
+
+
+def test_a_frame_that_its_thread_sends_late_waits_for_the_next_slot() -> None:
+    seen = findings("calendar_scenarios:late", rig())
+    assert sorted(seen["came"]) == [*range(20), *range(100, 110), *range(200, 210)]
+    assert seen["before"]["missed"] + 20 <= seen["queues"]["u1-u2"]["missed"]
+    assert seen["verdicts"]["missed"] >= 20
+    assert seen["lost"] == 0
