@@ -9,7 +9,7 @@
  * takes, and when its slot ends. Programs send it back here where it is late, so that a machine that is busy
  * loses nothing.
  *
- * Compiled by setup.py, called by testbed/dataplanes/xdp/calendar.py through ctypes.
+ * Compiled by setup.py, called by testbed/dataplanes/xdp/calendar_queues.py through ctypes.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
