@@ -96,7 +96,7 @@ setup(
             "-fno-math-errno",
             "-fno-strict-aliasing",
         ),
-        *(extension(each, "-O2", "-fno-strict-aliasing") for each in (native.CALENDAR, *native.OF_SYSTEMS)),
+        *(extension(each, "-O2", "-fno-strict-aliasing") for each in native.LIBRARIES[1:]),
     ],
     cmdclass={"build_ext": Build},
     entry_points={

@@ -30,6 +30,7 @@ def rendered() -> dict[Path, str]:
         "bpf/ring.h": render_c.ring(),
         "bpf/link_faults.h": render_c.link_faults(),
         "bpf/link_marks.h": render_c.link_marks(),
+        "bpf/link_delay.h": render_c.link_delay(),
         "bpf/link_apart.h": render_c.link_apart(),
         "workloads/native/wire.h": render_c.endpoint_header(),
         "workloads/native/calls_contract.hpp": render_c.calls_header(),

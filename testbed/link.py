@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         "--delay",
         metavar="TIME",
         help="delay each frame by TIME, like 5ms, in each direction, before it waits for the link's rate; "
-        "0ms: no delay. Needs a kernel with netem (`testbed doctor`)",
+        "0ms: no delay",
     )
     setting.add_argument(
         "--jitter",

@@ -77,6 +77,13 @@ CALENDAR = Library(
 )
 
 
+DELAYS = Library(
+    "testbed.dataplanes.xdp._delays",
+    ("testbed/dataplanes/xdp/native/delays.c",),
+    ("workloads/native/sends_meaning.h",),
+)
+
+
 def _modules() -> list[str]:
     """List the modules of all libraries with sources in systems' packages."""
     sources = sorted(CHECKOUT.glob("testbed/systems/**/native/*.c"))
@@ -85,4 +92,4 @@ def _modules() -> list[str]:
 
 
 OF_SYSTEMS = tuple(of_system(module) for module in _modules())
-LIBRARIES = (ENDPOINT, CALENDAR, *OF_SYSTEMS)
+LIBRARIES = (ENDPOINT, CALENDAR, DELAYS, *OF_SYSTEMS)

@@ -27,8 +27,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from testbed.emulation.delay_stage import DelayedEnd, DelayStage
 from testbed.emulation.namespaces import NetworkNamespaces, entered
-from testbed.emulation.netem import NO_NETEM, delays, end_delay, room_packets, set_delay
+from testbed.emulation.netem import delays, end_delay, room_bytes, room_packets, set_delay
 from testbed.emulation.netlink import (
     FABRIC_GROUP,
     DeviceSpec,
@@ -220,6 +221,8 @@ class Wires:
         self._last: dict[str, WireStatistics] = {}  # latest statistics of each wire
         self._gone: dict[str, str] = {}  # by wire, the device missing at the latest reading
         self._down: set[str] = set()  # wires that were set down, read back
+        self._stage: DelayStage | None = None  # of a kernel without netem, once a wire has a delay
+        self._checked: dict[str, set[str]] = {}  # why hosts make the checksums themselves, by wire
         with entered(namespaces[WIRES]):
             self._wires_route = RouteSocket()
 
@@ -228,6 +231,8 @@ class Wires:
         rest goes with its own namespaces.
         """
         with self._route, self._wires_route:
+            if self._stage:
+                self._stage.close()
             made = [] if leaves_devices else self._route.devices()
             if any(wire.a.device in made or wire.b.device in made for wire in self._wires):
                 self._route.send([delete_group(FABRIC_GROUP)])
@@ -363,10 +368,14 @@ class Wires:
                 for device in inner_devices(wire):
                     ifindex = self._inner[device]
                     messages.append(change_token_bucket(ifindex, rate, burst, wire.buffer_bytes))
-                    if wire.delay != NO_DELAY:  # the rate determines how many frames are under way
+                    if wire.delay != NO_DELAY and not self._stage:
+                        # the rate determines how many frames are under way
                         messages.append(set_delay(ifindex, wire.delay, _room(wire)))
             self._wires_route.send(messages)
             self._take(changed)
+            for wire in changed.values():
+                if wire.delay != NO_DELAY and self._stage:
+                    self._set_at_stage(wire)
             buckets = self._wires_route.token_buckets()
         for wire in changed.values():
             for device in inner_devices(wire):
@@ -377,38 +386,52 @@ class Wires:
         self._shaped = [changed.get(wire.name, wire) for wire in self._shaped]
 
     def set_delays(self, names: Sequence[str], delay: LinkDelay) -> None:
-        """Set the delay of shaped wires, in both directions, and read it back. Queued frames are lost where a
-        delay begins or ends. HostError, with nothing changed, if this kernel has no netem; SettingError for a
-        delay that did not take effect.
+        """Set the delay of shaped wires, in both directions, and read it back: by the kernel's netem, or by a
+        DelayStage if this kernel has none. With netem, queued frames are lost where a delay begins or ends.
+        SettingError for a delay that did not take effect.
         """
         with self._counting:
-            changed = {
-                wire.name: replace(wire, delay=delay)
+            changed = [
+                replace(wire, delay=delay)
                 for wire in self._shaped
                 if wire.name in names and wire.delay != delay
-            }
-            ends = [
-                (wire, device, self._inner[device])
-                for wire in changed.values()
-                for device in inner_devices(wire)
             ]
-            try:
-                self._wires_route.send(
-                    [
-                        end_delay(ifindex, wire.buffer_bytes)
-                        if delay == NO_DELAY
-                        else set_delay(ifindex, delay, _room(wire))
-                        for wire, _, ifindex in ends
-                    ]
-                )
-            except NetlinkError as error:
-                if is_missing_feature(error):
-                    raise HostError(f"{NO_NETEM}; testbed doctor tries it") from error
-                raise
-            self._take(changed)
-            read = delays(self._wires_route)
-        for wire, device, ifindex in ends:
-            check_delay(wire, device, read.get(ifindex))
+            has_netem = self._stage is None and self._delay_by_netem(changed)
+            if not has_netem:
+                for wire in changed:
+                    self._host_makes_checksums(wire, "delay", delay != NO_DELAY)
+                    self._set_at_stage(wire)
+            self._take({wire.name: wire for wire in changed})
+            read = delays(self._wires_route) if has_netem else {}
+        for wire in changed if has_netem else ():
+            for device in inner_devices(wire):
+                check_delay(wire, device, read.get(self._inner[device]))
+
+    def _delay_by_netem(self, wires: Sequence[WireSpec]) -> bool:
+        """Set or end delays by netem; return whether this kernel has it. If not, nothing has changed."""
+        messages = [
+            end_delay(self._inner[device], wire.buffer_bytes)
+            if wire.delay == NO_DELAY
+            else set_delay(self._inner[device], wire.delay, _room(wire))
+            for wire in wires
+            for device in inner_devices(wire)
+        ]
+        try:
+            self._wires_route.send(messages)
+        except NetlinkError as error:
+            if is_missing_feature(error):
+                return False
+            raise
+        return True
+
+    def _set_at_stage(self, wire: WireSpec) -> None:
+        if self._stage is None:
+            mtu = max(each.mtu for each in self._shaped)
+            self._stage = DelayStage(self._namespaces[WIRES], mtu)
+        ends = [self._inner[device] for device in inner_devices(wire)]
+        room = room_bytes(wire.delay, rate_bytes_per_s(wire.rate_mbps or 0.0), wire.buffer_bytes)
+        for ifindex, egress in (ends, ends[::-1]):
+            self._stage.set(DelayedEnd(ifindex, egress, ifindex - _INNER_IFINDEX, room), wire.delay)
 
     def delays(self) -> dict[str, LinkDelay]:
         """Return the delays of the wires that have one, by name."""
@@ -463,17 +486,28 @@ class Wires:
         the end behind the token bucket. SettingError if a host's interface does not follow.
         """
         (wire,) = (wire for wire in self._shaped if wire.name == name)
+        self._host_makes_checksums(wire, "fault", in_host)
+
+    def _host_makes_checksums(self, wire: WireSpec, reason: str, in_host: bool) -> None:
+        """Add or remove a reason for which hosts make the checksums of a wire themselves."""
+        before = self._checked.get(wire.name, set())
+        reasons = self._checked[wire.name] = before | {reason} if in_host else before - {reason}
         for end in (wire.a, wire.b):
-            if end.namespace is None:
+            if end.namespace is None or bool(reasons) == bool(before):
                 continue
             try:
                 with entered(self._namespaces[end.namespace]), FeatureControl() as control:
-                    control.set(end.device, {CHECKSUMS: not in_host})
+                    control.set(end.device, {CHECKSUMS: not reasons})
             except OSError as error:
                 raise SettingError(
-                    f"link {name}: who makes the checksums of {end.device} in {end.namespace}: "
+                    f"link {wire.name}: who makes the checksums of {end.device} in {end.namespace}: "
                     f"{error.strerror}"
                 ) from error
+
+    def watch(self) -> None:
+        """Raise TestbedError if the thread that delays frames has ended."""
+        if self._stage:
+            self._stage.watch()
 
     def statistics(self, queues_only: bool = False) -> dict[str, WireStatistics]:
         """Return the counters of every wire, by name, in three kernel calls for any number of wires.
@@ -489,10 +523,13 @@ class Wires:
             root = self._route.devices() if everything or len(self._shaped) < len(self._wires) else {}
             inner = self._wires_route.devices() if self._shaped and everything else {}
             buckets = self._wires_route.token_buckets() if self._shaped else {}
+            held_up = self._stage.lost(inner) if self._stage and everything else {}
         statistics, gone = {}, {}
         for wire in self._wires:
             try:
-                statistics[wire.name] = self._read(wire, root, inner, buckets, everything)
+                statistics[wire.name] = self._read(
+                    wire, root, inner, buckets, held_up if everything else None
+                )
             except KeyError as missing:
                 gone[wire.name] = self._end_behind(wire, missing.args[0])
                 nothing = WireStatistics(wire.rate_mbps, 0, 0, 0, 0, 0, 0)
@@ -520,9 +557,11 @@ class Wires:
         root: Mapping[str, DeviceState],
         inner: Mapping[str, DeviceState],
         buckets: Mapping[int, QueueState],
-        everything: bool,
+        held_up: Mapping[int, int] | None,
     ) -> WireStatistics:
-        """Make a wire's counters from the readings. KeyError if one of its devices is missing."""
+        """Make a wire's counters from the readings; `held_up` are the losses of the DelayStage, None: devices
+        were not read. KeyError if one of the wire's devices is missing.
+        """
         if wire.rate_mbps is None:
             port, ab = (wire.b, True) if wire.b.namespace is None else (wire.a, False)
             state = root[port.device]
@@ -534,11 +573,13 @@ class Wires:
             )
             return WireStatistics(None, towards_b, towards_a, lost_b, lost_a, 0, 0, lost_b + lost_a)
         device_a, device_b = inner_devices(wire)
-        at_a, at_b = buckets[self._inner[device_a]], buckets[self._inner[device_b]]
+        index_a, index_b = self._inner[device_a], self._inner[device_b]
+        at_a, at_b = buckets[index_a], buckets[index_b]
         late_b = late_a = 0
-        if everything:  # frames that enter at one end, or leave the shaper at the other, and find no room
-            late_b = inner[device_b].tx_dropped + _lost_at(wire.a, root)
-            late_a = inner[device_a].tx_dropped + _lost_at(wire.b, root)
+        if held_up is not None:
+            # frames that enter at one end, or leave the shaper at the other, and find no room
+            late_b = inner[device_b].tx_dropped + _lost_at(wire.a, root) + held_up.get(index_a, 0)
+            late_a = inner[device_a].tx_dropped + _lost_at(wire.b, root) + held_up.get(index_b, 0)
         return WireStatistics(
             rate_mbps=wire.rate_mbps,
             bytes_ab=at_b.sent_bytes,

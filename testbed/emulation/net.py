@@ -187,6 +187,8 @@ class FabricNet(FabricView):
     def watch(self) -> None:
         """Raise TestbedError if a process that the fabric needs has ended."""
         self.openvswitch.watch()
+        if self._wires:
+            self._wires.watch()
 
     # -------------------------------------------------------------- for others
 

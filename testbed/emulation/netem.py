@@ -17,15 +17,18 @@ from testbed.machine.links import LinkDelay
 _LATENCY64, _JITTER64 = 10, 11
 _QUEUE = struct.Struct("=6I")  # struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter
 _NETEM_HANDLE, _PLAIN_HANDLE = 0x100000, 0x110000
-NO_NETEM = "this kernel has no netem (CONFIG_NET_SCH_NETEM), by which links delay"
+
+
+def room_bytes(delay: LinkDelay, rate_bytes_per_s: int, queue_bytes: int) -> int:
+    """Compute the bytes of frames that a delay must hold: those under way at the link's rate, plus those of a
+    full queue.
+    """
+    return math.ceil(rate_bytes_per_s * (delay.delay_ms + delay.jitter_ms) / 1e3 + queue_bytes)
 
 
 def room_packets(delay: LinkDelay, rate_bytes_per_s: int, queue_bytes: int, frame_bytes: int) -> int:
-    """Compute the frames that a delaying queue must hold: those under way at the link's rate, plus those of a
-    full queue, all of full size.
-    """
-    under_way = rate_bytes_per_s * (delay.delay_ms + delay.jitter_ms) / 1e3
-    return math.ceil((under_way + queue_bytes) / frame_bytes)
+    """Compute the frames of full size in `room_bytes`."""
+    return math.ceil(room_bytes(delay, rate_bytes_per_s, queue_bytes) / frame_bytes)
 
 
 def set_delay(ifindex: int, delay: LinkDelay, room: int) -> Message:

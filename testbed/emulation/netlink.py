@@ -38,11 +38,8 @@ INGRESS = 0xFFFF0000
 EGRESS = 0xFFFFFFF3
 _END = {INGRESS: "the ingress", EGRESS: "the egress"}
 _SHAPER_HANDLE = 0x10000
-FAULT_PRIORITY, MARK_PRIORITY, _REDIRECT_PRIORITY = (
-    1,
-    2,
-    3,
-)  # of filters on one ingress: the lower is asked first
+# of filters on one ingress: the lower is asked first
+FAULT_PRIORITY, MARK_PRIORITY, DELAY_PRIORITY, _REDIRECT_PRIORITY = range(1, 5)
 APART_PRIORITY = 1
 FABRIC_GROUP, ADOPTED_GROUP = (
     0x6F70,

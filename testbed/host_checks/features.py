@@ -178,8 +178,8 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature(
         "netem",
-        "links that delay: netem within a token bucket, for `testbed link set --delay`",
-        KERNEL.format("CONFIG_NET_SCH_NETEM"),
+        "links that delay by the kernel: netem within a token bucket",
+        "not needed: a thread of the testbed delays frames; or " + KERNEL.format("CONFIG_NET_SCH_NETEM"),
         required=False,
         needs=(*NAMESPACES, "veth"),
     ),

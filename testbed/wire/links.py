@@ -1,5 +1,5 @@
-"""The state of the programs on links: faults (bpf/link_faults.c), congestion marks (bpf/link_marks.c), and
-the isolation of users' jobs (bpf/link_apart.c).
+"""The state of the programs on links: faults (bpf/link_faults.c), congestion marks (bpf/link_marks.c),
+delays (bpf/link_delay.c), and the isolation of users' jobs (bpf/link_apart.c).
 """
 
 from __future__ import annotations
@@ -75,9 +75,21 @@ TENANT = Record(
     "Whose job a host is.",
 )
 
+DELAYED = Record(
+    "delayed",
+    (
+        Member("handed", U64, "frames that went to the thread"),
+        Member("failed", U64, "a helper refused: the frame is lost"),
+        Member("device", U32, "the ifindex by which they go"),
+        Member("number", U32, "of the direction, from 0 to 65535"),
+    ),
+    "One delayed direction of a wire.",
+)
+
 HOST_IFINDEXES = 0x10000  # hosts' interfaces have ifindices from here on, derived from their addresses
 APART_NUMBERS = (Number("HOST_IFINDEXES", HOST_IFINDEXES, 32),)
 APART_RECORDS = (TENANT,)
+DELAY_RECORDS = (DELAYED,)
 MARK_NUMBERS = (Number("FRACTION_BITS", FRACTION_BITS, 32),)
 FAULT_RECORDS = (STAGE, CELL_KEY, CELL)
 MARK_RECORDS = (QUEUE,)

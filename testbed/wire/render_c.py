@@ -146,6 +146,12 @@ def link_marks() -> str:
     return _file("LINK_MARKS_H", ("links",), _without_last([*_defines(links.MARK_NUMBERS), "", *records]))
 
 
+def link_delay() -> str:
+    """Render bpf/link_delay.h."""
+    body = [line for record in links.DELAY_RECORDS for line in _struct(record)]
+    return _file("LINK_DELAY_H", ("links",), _without_last(body))
+
+
 def link_apart() -> str:
     """Render bpf/link_apart.h."""
     records = [line for record in links.APART_RECORDS for line in _struct(record)]

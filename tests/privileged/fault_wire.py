@@ -114,6 +114,7 @@ class Wire:
     """A wire "w" between the namespaces one (a) and two (b)."""
 
     namespaces: Any
+    wires: Any
     faults: Any
 
     def packet_socket(self, name: str) -> socket.socket:
@@ -128,6 +129,23 @@ class Wire:
         made.settimeout(LATE_S)
         return made
 
+    def every_socket(self, name: str) -> socket.socket:
+        """Open a socket for frames with a tag too, which comes apart (`with_tag`)."""
+        made = self.packet_socket(name)
+        made.bind(("eth0", 3))  # ETH_P_ALL
+        made.setsockopt(263, 8, 1)  # PACKET_AUXDATA
+        return made
+
+    @staticmethod
+    def with_tag(receiver: socket.socket) -> bytes:
+        """Receive a frame, with the tag that the kernel took out of it."""
+        data, control, _, _ = receiver.recvmsg(16384, 256)
+        for level, kind, content in control:
+            status, _, _, _, _, tag, kind_of_tag = struct.unpack("=IIIHHHH", content)
+            if (level, kind) == (263, 8) and status & 0x10:  # TP_STATUS_VLAN_VALID
+                return data[:12] + struct.pack(">HH", kind_of_tag, tag) + data[12:]
+        return data
+
     def tcp_socket(self, name: str) -> socket.socket:
         from testbed.emulation.namespaces import entered
 
@@ -136,7 +154,7 @@ class Wire:
 
 
 @contextmanager
-def wire() -> Iterator[Wire]:
+def wire(rate_mbps: float = RATE_MBPS, buffer_bytes: int = 1 << 24, mtu: int = 1500) -> Iterator[Wire]:
     from testbed.emulation.faults import LinkFaults
     from testbed.emulation.links import SYSCTLS, WIRES, HostAddress, WireEnd, Wires, WireSpec
     from testbed.emulation.namespaces import NetworkNamespaces
@@ -145,7 +163,7 @@ def wire() -> Iterator[Wire]:
     namespaces.add([WIRES, "one", "two"], SYSCTLS)
     known = (("10.0.0.1", "02:00:00:00:00:01"), ("10.0.0.2", "02:00:00:00:00:02"))
     ends = [WireEnd("eth0", name, mac) for name, (_, mac) in zip(("one", "two"), known, strict=True)]
-    specs = [WireSpec("w", ends[0], ends[1], RATE_MBPS, 1 << 24)]
+    specs = [WireSpec("w", ends[0], ends[1], rate_mbps, buffer_bytes, mtu)]
     wires = Wires(namespaces, specs)
     wires.make(lambda *_: None)
     hosts = [
@@ -155,7 +173,7 @@ def wire() -> Iterator[Wire]:
     wires.configure_hosts(hosts, lambda *_: None)
     faults = LinkFaults(namespaces[WIRES], specs, wires.make_checksums)
     try:
-        yield Wire(namespaces, faults)
+        yield Wire(namespaces, wires, faults)
     finally:
         faults.close()
         wires.close()
@@ -241,6 +259,94 @@ def tcp(fault: dict[str, Any], size: int) -> dict[str, Any]:
         }
 
 
+def delayed(
+    delay_ms: float, jitter_ms: float, count: int, mtu: int = 1500, loss: float = 0.0, tag: int = -1
+) -> dict[str, Any]:
+    """Send numbered frames over a delaying wire, one each millisecond, with a VLAN tag of their own unless
+    `tag` is -1. Return how long each took in ms, in the order of arrival with its number, how many arrived
+    otherwise than they were sent, and how many were lost on purpose.
+    """
+    from testbed.machine.links import LinkDelay, LinkFault
+
+    begin = b"" if tag < 0 else struct.pack(">HH", 0x8100, tag)
+    sent_s, came = {}, []
+    with wire(mtu=mtu) as tried:
+        if loss:
+            tried.faults.set("w", LinkFault(loss=loss))
+        tried.wires.set_delays(["w"], LinkDelay(delay_ms, jitter_ms))
+        with tried.packet_socket("one") as sender, tried.every_socket("two") as receiver:
+            wrong = 0
+
+            def receive() -> None:
+                nonlocal wrong
+                try:
+                    while True:
+                        data = tried.with_tag(receiver)
+                        number = struct.unpack_from(">Q", data, len(_HEADER) + len(begin))[0]
+                        came.append((number, (time.monotonic() - sent_s[number]) * 1e3))
+                        wrong += data != frame(number)[:12] + begin + frame(number)[12:]
+                except TimeoutError:
+                    return
+
+            receiver.settimeout(2 + (delay_ms + jitter_ms) / 1e3)
+            receiving = threading.Thread(target=receive)
+            receiving.start()
+            for number in range(1, count + 1):
+                sent_s[number] = time.monotonic()
+                sender.send(frame(number)[:12] + begin + frame(number)[12:])
+                time.sleep(0.001)
+            receiving.join()
+        lost = tried.faults.counters("w", "up")["lost"] if loss else 0
+        return {"came": came, "wrong": wrong, "lost": lost}
+
+
+def delayed_in_excess(count: int) -> dict[str, Any]:
+    """Send frames at once over a delaying wire that has no room for them all. Return how many arrived, and
+    how many the wire counts as lost, until both are sure.
+    """
+    from testbed.machine.links import LinkDelay
+
+    with wire(rate_mbps=8, buffer_bytes=20_000) as tried:
+        tried.wires.set_delays(["w"], LinkDelay(100.0))
+        with tried.packet_socket("one") as sender, tried.packet_socket("two") as receiver:
+            for _ in range(count):
+                sender.send(_HEADER + bytes(1000))
+            receiver.settimeout(3.0)
+            came = 0
+            try:
+                while receiver.recv(2048):
+                    came += 1
+            except TimeoutError:
+                pass
+        return {"came": came, "lost": tried.wires.statistics()["w"].drops}
+
+
+def delayed_tcp(size: int) -> dict[str, Any]:
+    """Transfer data by TCP over a wire that delays, and whose delay begins, changes and ends meanwhile:
+    whether the bytes are equal, and whether a host's own checksums were needed afterwards.
+    """
+    from testbed.machine.links import NO_DELAY, LinkDelay
+
+    data = random.Random(7).randbytes(size)
+    with wire(rate_mbps=200) as tried:
+        received = bytearray()
+        with tried.tcp_socket("two") as listener, tried.tcp_socket("one") as sender:
+            listener.bind(("10.0.0.2", 7001))
+            listener.listen()
+            sending = threading.Thread(target=_send, args=(sender, data))
+            sending.start()
+            peer, _ = listener.accept()
+            delays = [LinkDelay(5.0), LinkDelay(1.0, 1.0), NO_DELAY]
+            with peer:
+                peer.settimeout(LATE_S)
+                while part := peer.recv(1 << 18):
+                    received += part
+                    if delays and len(received) > size * (4 - len(delays)) // 4:
+                        tried.wires.set_delays(["w"], delays.pop(0))
+            sending.join()
+        return {"same": bytes(received) == data, "bytes": len(received), "left": len(delays)}
+
+
 def _send(sender: socket.socket, data: bytes) -> None:
     sender.connect(("10.0.0.2", 7001))
     sender.sendall(data)
@@ -295,7 +401,14 @@ def main(scenario: str, arguments: str) -> None:
     from testbed.emulation.namespaces import private_mounts
 
     private_mounts("wire")
-    scenarios: dict[str, Callable[..., dict[str, Any]]] = {"frames": frames, "tcp": tcp, "life": life}
+    scenarios: dict[str, Callable[..., dict[str, Any]]] = {
+        "frames": frames,
+        "tcp": tcp,
+        "life": life,
+        "delayed": delayed,
+        "delayed_in_excess": delayed_in_excess,
+        "delayed_tcp": delayed_tcp,
+    }
     outcome = scenarios[scenario](**json.loads(arguments))
     print(MARK + json.dumps(outcome))
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from testbed.cgroups import lifetime as cgroups
-from testbed.dataplanes.xdp import layout, link_faults, link_marks
+from testbed.dataplanes.xdp import layout, link_delays, link_faults, link_marks
 from testbed.plugins import registry
 from testbed.wire.spec import LANES
 from tests.processes import ENDED
@@ -50,7 +50,13 @@ PROGRAM_NAME, MAP_NAME = (
 # reading a process or file in /proc: it ended meanwhile, or not even root may read it
 GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
 MAP_NAMES = {  # truncated as by the kernel
-    name[:15] for name in (*layout.maps(LANES, registry.sources("xdp")), *link_faults.MAPS, *link_marks.MAPS)
+    name[:15]
+    for name in (
+        *layout.maps(LANES, registry.sources("xdp")),
+        *link_faults.MAPS,
+        *link_marks.MAPS,
+        *link_delays.MAPS,
+    )
 }
 
 

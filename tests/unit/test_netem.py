@@ -11,15 +11,18 @@ from typing import Any, cast
 
 import pytest
 
+from testbed.emulation import links
+from testbed.emulation.delay_stage import DelayedEnd
 from testbed.emulation.links import WireEnd, Wires, WireSpec, check_delay, inner_devices
 from testbed.emulation.netem import (
     delays,
     end_delay,
+    room_bytes,
     room_packets,
     set_delay,
 )
 from testbed.emulation.netlink import Message, NetlinkError, RouteSocket, attribute, attributes
-from testbed.errors import HostError, SettingError
+from testbed.errors import SettingError
 from testbed.machine.links import NO_DELAY, LinkDelay
 
 DELAY = LinkDelay(5.0, 0.25)
@@ -82,7 +85,8 @@ def wires(kernel: Kernel) -> Wires:
     made: Any = object.__new__(Wires)
     made._wires, made._shaped = (WIRE,), [WIRE]
     made._inner = dict(zip(inner_devices(WIRE), (8, 9), strict=True))
-    made._wires_route, made._counting = kernel, threading.Lock()
+    made._wires_route, made._counting, made._stage = kernel, threading.Lock(), None
+    made._checked, made._namespaces = {}, {"wires": 3}
     return cast(Wires, made)
 
 
@@ -99,14 +103,31 @@ def test_both_directions_delay_and_are_read_back() -> None:
     assert (kernel.options, made.delays()) == ({}, {})
 
 
-def test_a_kernel_without_netem_is_named_and_nothing_has_changed() -> None:
-    made = wires(Kernel(has_netem=False))
-    with pytest.raises(
-        HostError, match=r"^this kernel has no netem .*CONFIG_NET_SCH_NETEM.*doctor tries it"
-    ) as caught:
-        made.set_delays(["u1h1"], DELAY)
-    assert "\n" not in str(caught.value)
-    assert made.delays() == {}
+class Stage:
+    """A DelayStage that stores what is set."""
+
+    def __init__(self, namespace: int, mtu: int) -> None:
+        assert (namespace, mtu) == (3, 1500)
+        self.ends: dict[DelayedEnd, LinkDelay] = {}
+
+    def set(self, end: DelayedEnd, delay: LinkDelay) -> None:
+        self.ends[end] = delay
+
+
+def test_a_kernel_without_netem_delays_by_the_testbeds_own_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "DelayStage", Stage)
+    monkeypatch.setattr(links, "_INNER_IFINDEX", 8)
+    kernel = Kernel(has_netem=False)
+    made = wires(kernel)
+    made.set_delays(["u1h1"], DELAY)
+    assert (kernel.sent, made.delays()) == ([], {"u1h1": DELAY})
+    stage = cast(Any, made._stage)
+    room = room_bytes(DELAY, 12_500_000, 256 * 1514)
+    ends = [DelayedEnd(8, 9, 0, room), DelayedEnd(9, 8, 1, room)]
+    assert stage.ends == dict.fromkeys(ends, DELAY)
+    made.set_delays(["u1h1"], NO_DELAY)
+    assert set(stage.ends.values()) >= {NO_DELAY}
+    assert (made.delays(), made._stage) == ({}, stage)
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_a_c_compiler_lays_records_out_as_numpy_does(tmp_path: Path) -> None:
         f'#define WIRE_LANES {LANES}\n#define CELL_BYTES {CELL_BYTES}\n'
         '#include <stddef.h>\n#include <stdio.h>\n#include <linux/types.h>\n'
         '#include "bpf/wire.h"\n#include "bpf/verdicts.h"\n#include "bpf/places.h"\n#include "bpf/ring.h"\n'
-        '#include "bpf/link_faults.h"\n#include "bpf/link_marks.h"\n'
+        '#include "bpf/link_faults.h"\n#include "bpf/link_marks.h"\n#include "bpf/link_delay.h"\n'
         '#include "bpf/link_apart.h"\n#include "workloads/native/wire.h"\n'
         '#include "bpf/systems/blocks_contract.h"\n#include "bpf/systems/owned_contract.h"\n'
         '#include "workloads/native/ends_contract.h"\n'

@@ -20,7 +20,8 @@ from typing import Self
 from testbed import native
 from testbed.dataplanes.xdp.program import Programs
 from testbed.dataplanes.xdp.syscall import map_update, u32
-from testbed.errors import HostError, TestbedError
+from testbed.dataplanes.xdp.thread_library import frame_socket, loaded
+from testbed.errors import TestbedError
 from testbed.messages.links import CalendarStatus
 from testbed.topology import addresses
 from testbed.topology.addresses import CALENDAR_DEVICES
@@ -28,10 +29,7 @@ from testbed.topology.units import Unit
 
 _UNITS = 256
 _ETHERNET_BYTES = 14
-_EVERY_PROTOCOL = 3  # ETH_P_ALL
-_SOL_PACKET, _IGNORE_OUTGOING, _QDISC_BYPASS = 263, 23, 20
-_RECEIVE_BYTES = 64 << 20
-_RECEIVE_FORCED = 33  # SO_RCVBUFFORCE
+_SEND_BYTES = 8 << 20
 
 _COUNTED = ("held", "sent", "dropped", "unlit", "marked", "missed", "waiting", "waiting_bytes")
 
@@ -44,14 +42,7 @@ class _Counts(ctypes.Structure):
 
 @cache
 def _library() -> ctypes.CDLL:
-    """Load the compiled thread. HostError if it was not compiled, or from other sources."""
-    path = native.CALENDAR.path
-    if why := native.CALENDAR.why_stale(path):
-        raise HostError(why)
-    try:
-        library = ctypes.CDLL(str(path), use_errno=True)
-    except OSError as error:
-        raise HostError(f"{path.name} does not load ({error}); {native.REMEDY}") from error
+    library = loaded(native.CALENDAR)
     pointer, number, whole = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int
     library.calendar_open.restype = pointer
     library.calendar_open.argtypes = [whole, whole, whole, whole, number, number]
@@ -62,20 +53,6 @@ def _library() -> ctypes.CDLL:
     library.calendar_error.argtypes = [pointer]
     library.calendar_close.argtypes = [pointer]
     return library
-
-
-def _socket() -> socket.socket:
-    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
-    try:
-        opened.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
-        opened.setsockopt(_SOL_PACKET, _QDISC_BYPASS, 1)
-        opened.setsockopt(socket.SOL_SOCKET, _RECEIVE_FORCED, _RECEIVE_BYTES)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
-        opened.bind((CALENDAR_DEVICES[1], _EVERY_PROTOCOL))
-    except BaseException:
-        opened.close()
-        raise
-    return opened
 
 
 class CalendarQueues:
@@ -91,7 +68,7 @@ class CalendarQueues:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             self._programs.attach("calendar_port", CALENDAR_DEVICES[0])
-            opened = stack.enter_context(_socket())
+            opened = stack.enter_context(frame_socket(CALENDAR_DEVICES[1], _SEND_BYTES, has_queue=False))
             maps = (self._programs.map_fd(name) for name in ("timetables", "routes", "circuits"))
             self._handle = _library().calendar_open(opened.fileno(), *maps, self._packets, self._frame_bytes)
             if not self._handle:

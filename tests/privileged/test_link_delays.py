@@ -1,0 +1,57 @@
+"""Links that delay, by the kernel's netem or by the testbed's own thread where it has none: frame by frame on
+a single wire.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from tests.privileged.fault_wire import findings
+
+pytestmark = [pytest.mark.needs("namespaces", "xdp"), pytest.mark.usefixtures("nothing_left")]
+EARLY_MS = 0.1  # by which a frame may arrive before its time: the clock is read after it was sent
+
+
+@pytest.mark.parametrize(
+    "of_frames",
+    [{}, {"mtu": 9000}, {"tag": 5}, {"tag": 0xFFFF}],
+    ids=["plain", "bridged", "tagged", "tag 65535"],
+)
+def test_each_frame_arrives_once_in_order_and_no_earlier(of_frames: dict[str, int]) -> None:
+    outcome = findings("delayed", delay_ms=20.0, jitter_ms=0.0, count=500, **of_frames)
+    assert outcome["wrong"] == 0
+    assert [number for number, _ in outcome["came"]] == list(range(1, 501))
+    assert min(took_ms for _, took_ms in outcome["came"]) >= 20 - EARLY_MS
+    typical = sorted(took_ms for _, took_ms in outcome["came"])[250]
+    assert typical < 40, "it delays once"
+
+
+def test_frames_overtake_each_other_by_jitter() -> None:
+    outcome = findings("delayed", delay_ms=20.0, jitter_ms=10.0, count=1000)
+    assert outcome["wrong"] == 0
+    assert sorted(number for number, _ in outcome["came"]) == list(range(1, 1001))
+    times_ms = sorted(took_ms for _, took_ms in outcome["came"])
+    assert times_ms[0] >= 10 - EARLY_MS
+    assert times_ms[0] < 12, "of 1,000 drawn from 10 to 30"
+    assert times_ms[-1] >= 28
+    assert sum(later < earlier for (earlier, _), (later, _) in pairwise(outcome["came"])) > 100
+
+
+def test_a_fault_comes_before_the_delay() -> None:
+    outcome = findings("delayed", delay_ms=5.0, jitter_ms=0.0, count=1000, loss=0.2)
+    assert outcome["wrong"] == 0
+    assert len(outcome["came"]) + outcome["lost"] == 1000
+    assert 120 < outcome["lost"] < 290
+
+
+def test_frames_without_room_are_counted() -> None:
+    outcome = findings("delayed_in_excess", count=500)
+    assert outcome["came"] + outcome["lost"] == 500
+    assert outcome["lost"] > 300, "room for 120 kB, and 20 kB of queue behind it"
+
+
+def test_a_delay_begins_changes_and_ends_under_tcp() -> None:
+    outcome = findings("delayed_tcp", size=20_000_000)
+    assert outcome == {"same": True, "bytes": 20_000_000, "left": 0}
