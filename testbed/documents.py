@@ -17,20 +17,26 @@ from typing import Any
 from testbed.jobs.options import DEFAULTS, OPTIONS, flags_of
 from testbed.keys import (
     NEEDED,
+    PERCENTAGE,
+    TIME,
     ByName,
     Duration,
     Either,
+    HostName,
     Kind,
     ListOf,
     Name,
     Names,
     Parameter,
+    Percentage,
     PowerOfTwo,
     ProgramFiles,
     Quantity,
     Rate,
     Section,
+    ShellLine,
     Text,
+    Time,
     Whole,
     Word,
     YesNo,
@@ -40,7 +46,7 @@ from testbed.messages.schema import DIALECT, FOLDER
 from testbed.optics.delays import MOST_DELAY_MS
 from testbed.topology.fields import MOST_NAME, shown
 from testbed.topology.model import Topology
-from testbed.topology.values import UNSHAPED, values_said
+from testbed.topology.values import HOST_NAME, MOST_COMMAND, UNSHAPED, values_said
 
 DOCS = FOLDER.parent
 SCHEMA = FOLDER / "configuration.json"
@@ -74,6 +80,14 @@ def accepted(kind: Kind) -> str:
             return f"a list of names of {noun}"
         case ProgramFiles():
             return "a list of `FILE.py:CLASS`"
+        case Time():
+            return "a time, such as `200us`, `5ms` or `0.1s`"
+        case Percentage():
+            return "a percentage with its sign, such as `0.1%`"
+        case HostName():
+            return "up to 63 letters, digits and hyphens"
+        case ShellLine():
+            return "a command line"
         case Text(noun):
             return noun
         case ListOf(noun, _, least, most):
@@ -99,13 +113,17 @@ def shown_default(parameter: Parameter) -> str:
 
 
 def _rows(section: Section, path: str = "") -> Iterator[str]:
-    """Yield a row for each key of a section, followed by the rows of its own sections."""
+    """Yield a row for each key of a section, followed by the rows of its own sections; an inner section that
+    only has keys of this one has no rows.
+    """
     for each in section.keys:
         scopes = [noun for noun, has in (("planes", each.of_planes), ("optical ports", each.of_ports)) if has]
         meaning = each.help + (f"; {' and '.join(scopes)} may have their own" if scopes else "")
         takes, usual = accepted(each.kind), shown_default(each)
         yield f"| `{path}{each.name}` | {takes} | {usual} | {meaning} |"
         for suffix, inner in _sections(each.kind):
+            if all(key in section.keys for key in inner.keys):
+                continue
             yield from _rows(inner, f"{path}{each.name}{suffix}.")
 
 
@@ -115,6 +133,8 @@ def _sections(kind: Kind) -> Iterator[tuple[str, Section]]:
             yield "", kind
         case ListOf(_, of):
             yield from ((f"[]{suffix}", section) for suffix, section in _sections(of))
+        case ByName(noun, of):
+            yield from ((f".{noun.upper()}{suffix}", section) for suffix, section in _sections(of))
         case Either(first, second):
             yield from _sections(first)
             yield from _sections(second)
@@ -172,6 +192,14 @@ def schema_of(kind: Kind) -> dict[str, Any]:
             return {"type": "array", "items": {"type": "string"}}
         case ProgramFiles():
             return {"type": "array", "items": {"type": "string", "pattern": _CLASS}}
+        case Time():
+            return {"type": "string", "pattern": f"^{TIME.pattern}$"}
+        case Percentage():
+            return {"type": "string", "pattern": f"^{PERCENTAGE.pattern}$"}
+        case HostName():
+            return {"type": "string", "pattern": f"^{HOST_NAME.pattern}$"}
+        case ShellLine():
+            return {"type": "string", "minLength": 1, "maxLength": MOST_COMMAND}
         case Text():
             return {"type": "string"}
         case ListOf(_, of, least, most):

@@ -8,11 +8,15 @@ A key is declared by `key` at the dataclass field that holds its value; a key th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
+TIME = re.compile(r"([0-9]+(?:\.[0-9]*)?)(us|ms|s)")
+_UNITS_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
+PERCENTAGE = re.compile(r"([0-9]*\.?[0-9]+(?:[eE]-?[0-9]+)?|[0-9]+\.)%")
 NEEDED = "needed"  # the default of a required key, in documents
 
 # ---- kinds of values; an optical model's settings have one of the first five ----
@@ -84,7 +88,51 @@ class Names:
     noun: str
 
 
-Plain = Duration | Quantity | Whole | Word | YesNo | PowerOfTwo | Name | Names | ProgramFiles
+@dataclass(frozen=True, slots=True)
+class Time:
+    """A time like 200us, 5ms or 0.1s. Read as a float, in milliseconds."""
+
+    MOST_MS: ClassVar[float] = 10_000.0
+    ACCEPTED: ClassVar[str] = f"a time like 200us, 5ms or 0.1s, up to {MOST_MS / 1e3:g}s, is accepted"
+
+    @classmethod
+    def read(cls, raw: Any) -> float | None:
+        """Return the milliseconds of a text; None for anything else that is no such time."""
+        match = TIME.fullmatch(raw) if isinstance(raw, str) else None
+        value_ms = float(match[1]) * _UNITS_MS[match[2]] if match else -1.0
+        return value_ms if 0 <= value_ms <= cls.MOST_MS else None
+
+
+@dataclass(frozen=True, slots=True)
+class Percentage:
+    """A percentage with its sign, like 0.1%, since 0.01 might mean 1%. Read as a float, a share from 0 to
+    1.
+    """
+
+    ACCEPTED: ClassVar[str] = "a percentage from 0% to 100% is accepted, with its sign"
+
+    @classmethod
+    def read(cls, raw: Any) -> float | None:
+        """Return the share that a text names; None for anything else that is no such percentage."""
+        match = PERCENTAGE.fullmatch(raw) if isinstance(raw, str) else None
+        percent = float(match[1]) if match else -1.0
+        return percent / 100 if 0 <= percent <= 100 else None
+
+
+@dataclass(frozen=True, slots=True)
+class HostName:
+    """A name as programs look hosts up by: letters, digits and hyphens."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShellLine:
+    """A command line, which a shell reads."""
+
+
+Plain = (
+    Duration | Quantity | Whole | Word | YesNo | PowerOfTwo | Name | Names | ProgramFiles
+    | Time | Percentage | HostName | ShellLine
+)  # fmt: skip
 """The kinds whose value depends on no other key."""
 
 

@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     resetting = actions.add_parser(
         "reset",
         parents=[common],
-        help="restore links: the configuration's rates, up, no delay",
+        help="restore links: the configuration's rates and delays, up",
     )
     resetting.add_argument("link", nargs="+", metavar="LINK", help=LINKS_HELP)
     actions.add_parser(

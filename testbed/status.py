@@ -160,6 +160,10 @@ def page(testbed: LivingStatus) -> str:
     if testbed.calendar:
         hint = environment.typed("circuits queues", testbed.name)
         lines.append(f"  queues      {calendar_text(testbed)} ({hint})")
+    for host in testbed.hosts:
+        if host.exec:
+            named_so = f" ({host.second_name})" if host.second_name else ""
+            lines.append(f"  exec        {host.name}{named_so}: {host.exec.line}: {host.exec.state}")
     if visited := [host for host in testbed.hosts if host.commands_of]:
         who = ", ".join(f"{host.name} ({' and '.join(host.commands_of)})" for host in visited)
         lines.append(f"  commands    at {who}; these hosts are kept from jobs of others")

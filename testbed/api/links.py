@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 from testbed.client import rpc
 from testbed.client.runtime import Runtime
 from testbed.errors import RequestError
+from testbed.keys import Percentage
 
 ANSWER_TIMEOUT_S = 60.0
 RATES = ("loss", "duplicate", "reorder", "corrupt")
@@ -119,13 +120,7 @@ class FaultControl:
 
 
 def share(name: str, text: str) -> float:
-    """Return the share, 0 to 1, for a percentage like "0.1%". Raises RequestError for anything else, also for
-    a number without its sign: 0.01 might mean 1%.
-    """
-    try:
-        percent = float(text.removesuffix("%")) if str(text).endswith("%") else -1.0
-    except ValueError:
-        percent = -1.0
-    if not 0 <= percent <= 100:
-        raise RequestError(f"{name} {text}: a percentage from 0% to 100% is accepted, with its sign")
-    return percent / 100
+    """Return the share, 0 to 1, for a percentage like "0.1%". Raises RequestError for anything else."""
+    if (value := Percentage.read(text)) is None:
+        raise RequestError(f"{name} {text}: {Percentage.ACCEPTED}")
+    return value

@@ -4,21 +4,18 @@ jobs.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from testbed.client.requests import LinkRequest
 from testbed.errors import RequestError
 from testbed.jobs.manager import Jobs
+from testbed.keys import Time
 from testbed.machine.interface import ByHand
 from testbed.machine.links import LinkDelay
 from testbed.messages.links import LinkSetting
 from testbed.topology.fields import shown
 
 MOST_MBPS = 400_000.0
-MOST_DELAY_MS = 10_000.0
-_TIME = re.compile(r"([0-9]+(?:\.[0-9]*)?)(us|ms|s)")
-_UNITS_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _ACTIONS = ("set", "reset", "list")
 
 
@@ -76,13 +73,8 @@ def _delay(delay: Any, jitter: Any) -> LinkDelay | None:
 
 def _time_ms(name: str, text: Any) -> float:
     """Parse a time like "5ms" to milliseconds."""
-    match = _TIME.fullmatch(text) if isinstance(text, str) else None
-    time_ms = float(match[1]) * _UNITS_MS[match[2]] if match else -1.0
-    if not 0 <= time_ms <= MOST_DELAY_MS:
-        raise RequestError(
-            f"--{name} {shown(text)}: a time like 200us, 5ms or 0.1s, up to {MOST_DELAY_MS / 1e3:g}s, is "
-            f"accepted"
-        )
+    if (time_ms := Time.read(text)) is None:
+        raise RequestError(f"--{name} {shown(text)}: {Time.ACCEPTED}")
     return time_ms
 
 

@@ -49,6 +49,7 @@ from testbed.client.up_messages import (
 from testbed.daemon import capture, circuits, faults, links, status
 from testbed.daemon.commands import Commands
 from testbed.daemon.network import Network
+from testbed.daemon.start_commands import StartCommands
 from testbed.errors import HostError, RequestError, TestbedError
 from testbed.jobs.journal import Journal, by_hand_in_words
 from testbed.jobs.manager import Jobs, held_hosts, means_of
@@ -145,7 +146,7 @@ class Daemon:
         with network:
             self._open(network)
             threading.Thread(target=self._follow_turns, name="follow-turns", daemon=True).start()
-            with rpc.serve(self._runtime.socket, self._handle, uid, LASTING):
+            with self._starts, rpc.serve(self._runtime.socket, self._handle, uid, LASTING):
                 self._state = "ready"
                 self._main.say(DaemonReady(self._summary()))
                 why = "the testbed is ending"
@@ -179,6 +180,14 @@ class Daemon:
         )
         self._jobs = Jobs(means, self._journal.add)
         self._commands = Commands(machine.hosts, self._jobs.visited)
+        self._starts = StartCommands(
+            machine.hosts,
+            self._topology.commands,
+            self._owner,
+            self._runtime.log,
+            self._jobs.visited,
+            self._note,
+        )
         self._scheduler = Scheduler(self._topology, self._jobs, self._runtime.jobs / "policy", self._note)
 
     def _progress(self, phase: str, done: int, total: int) -> None:
@@ -196,6 +205,7 @@ class Daemon:
                 self._note(f"{restart} and was started again (restart {restart.count})")
             for job, why in self._network.places.failures().items():
                 self._jobs.fail_now(job, why)
+            self._starts.watch()
             self._follow_circuits()
             if self._network.controller_restarts != self._controller_restarts:
                 self._controller_restarts = self._network.controller_restarts
@@ -300,6 +310,8 @@ class Daemon:
             if asker.uid != 0:  # only root can act so, and root may do all of this anyway
                 asker.check_may_act(self._owner)
             command = asked(CommandRequest, request)
+            if isinstance(command.host, str):
+                command = replace(command, host=self._topology.second_names.get(command.host, command.host))
             return as_json(self._commands.answer(command, asker, peer, emit, disconnected))
         if operation == "down":
             self._end.set()
@@ -332,7 +344,7 @@ class Daemon:
             scale=self._topology.scale,
             uptime_s=round(time.time() - self._began_unix, 3),
             units=status.units(self._topology, machine.switches.restarts),
-            hosts=status.hosts(self._topology, held_hosts(jobs), guests),
+            hosts=status.hosts(self._topology, held_hosts(jobs), guests, self._starts.states()),
             core=CoreStatus(core.rate_mbps) if core else None,
             circuits=light.circuits if light else None,
             circuit_jobs=circuit_jobs,

@@ -8,7 +8,7 @@ from typing import Any
 from testbed.client.caller import user_name
 from testbed.messages.coding import UNSET, UnsetType
 from testbed.messages.links import LinkStatus
-from testbed.messages.status import HostStatus, OpticalModelStatus, RackStatus, UnitStatus
+from testbed.messages.status import HostCommand, HostStatus, OpticalModelStatus, RackStatus, UnitStatus
 from testbed.telemetry.samples import LinkCounters
 from testbed.topology import addresses
 from testbed.topology.model import Topology, UnitSpec
@@ -42,18 +42,27 @@ def _racks(unit: UnitSpec, restarts: Mapping[int, int]) -> tuple[RackStatus, ...
 
 
 def hosts(
-    topology: Topology, held: Mapping[str, int], guests: Mapping[Host, Collection[int]]
+    topology: Topology,
+    held: Mapping[str, int],
+    guests: Mapping[Host, Collection[int]],
+    commands: Mapping[str, HostCommand],
 ) -> tuple[HostStatus, ...]:
-    """Return the status of hosts, with the jobs that hold them and the users who run commands there."""
+    """Return the status of hosts, with the jobs that hold them, the users who run commands there, and the
+    commands that they run from the start.
+    """
     return tuple(
-        _host(topology, (unit.index, number), held, guests)
+        _host(topology, (unit.index, number), held, guests, commands)
         for unit in topology.units
         for number in unit.numbers
     )
 
 
 def _host(
-    topology: Topology, host: Host, held: Mapping[str, int], guests: Mapping[Host, Collection[int]]
+    topology: Topology,
+    host: Host,
+    held: Mapping[str, int],
+    guests: Mapping[Host, Collection[int]],
+    commands: Mapping[str, HostCommand],
 ) -> HostStatus:
     name, spec = addresses.host_name(*host), topology.host(*host)
     return HostStatus(
@@ -64,6 +73,8 @@ def _host(
         cpus=spec.cpus,
         job=held.get(name),
         commands_of=tuple(user_name(uid) for uid in sorted(guests.get(host, ()))),
+        second_name=spec.name,
+        exec=commands.get(name),
     )
 
 

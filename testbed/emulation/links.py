@@ -70,6 +70,8 @@ SYSCTLS = {
     "net/ipv4/conf/all/rp_filter": "0",
     # ping without a capability, for every group: these sockets only send and receive ICMP echoes
     "net/ipv4/ping_group_range": "0 2147483647",
+    # a host's servers may have any port, as those of a machine of the user's own
+    "net/ipv4/ip_unprivileged_port_start": "0",
     # A dark circuit comes back, so TCP must retry at least once a second, however much it lost. Kernels
     # before 6.15 have no such setting; none accepts less.
     **({"net/ipv4/tcp_rto_max_ms": "1000"} if Path("/proc/sys/net/ipv4/tcp_rto_max_ms").exists() else {}),
@@ -209,7 +211,8 @@ class Wires:
 
     def __init__(self, namespaces: NetworkNamespaces, wires: Sequence[WireSpec]) -> None:
         self._namespaces = namespaces
-        self._wires = tuple(wires)  # changing a rate replaces the wire here and in `_shaped`
+        # changing a rate or a delay replaces the wire here and in `_shaped`; delays begin by `set_delays`
+        self._wires = tuple(replace(wire, delay=NO_DELAY) for wire in wires)
         self._shaped = [wire for wire in self._wires if wire.rate_mbps is not None]
         self._inner = {
             device: _INNER_IFINDEX + at

@@ -28,6 +28,7 @@ class LinksByHand:
     def __init__(self, wires: Wires, specs: Sequence[WireSpec], set_rates: SetRates) -> None:
         self._wires, self._set_rates = wires, set_rates
         self._made = {wire.name: wire.rate_mbps for wire in specs if wire.rate_mbps is not None}
+        self._delays = {wire.name: wire.delay for wire in specs}
         self._unshaped = [wire.name for wire in specs if wire.rate_mbps is None]
         self._rates: dict[str, float] = {}
         self._ever: set[str] = set()
@@ -77,10 +78,12 @@ class LinksByHand:
                 self._ever.update(names)
 
     def reset(self, names: Sequence[str]) -> None:
-        """Restore the configuration's rates of links, and set them up and without delay."""
+        """Restore the configuration's rates and delays of links, and set them up."""
         with self._lock:
-            if delayed := [name for name in names if name in self._wires.delays()]:
-                self._set_delays(delayed, NO_DELAY)
+            now = self._wires.delays()
+            for name in names:
+                if now.get(name, NO_DELAY) != self._delays[name]:
+                    self._set_delays([name], self._delays[name])
             rates = {name: self._made[name] for name in names if name in self._rates}
             self._set_rates({name: rate for name, rate in rates.items() if rate is not None})
             for name in rates:

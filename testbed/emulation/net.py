@@ -29,7 +29,7 @@ from testbed.emulation.template import Forked, Template
 from testbed.emulation.topo import FabricTopo
 from testbed.emulation.user_isolation import HostsApart
 from testbed.errors import RequestError
-from testbed.machine.links import LinkDelay, LinkDisturbance
+from testbed.machine.links import NO_DELAY, LinkDelay, LinkDisturbance, LinkFault
 from testbed.topology import addresses
 
 
@@ -165,9 +165,22 @@ class FabricNet(FabricView):
         self._faults = LinkFaults(self._namespaces[WIRES], self._parts.wires, self._wires.make_checksums)
         self._release.callback(self._faults.close)
         self._by_hand = LinksByHand(self._wires, self._parts.wires, self.set_rates)
+        self._begin_faults()
         self._spawner = Spawner()
         self._release.callback(self._spawner.close)
         self._release.callback(self._template.close)
+
+    def _begin_faults(self) -> None:
+        """Set the delays and faults that links have from the start."""
+        assert self._wires
+        assert self._faults
+        for wire in self._parts.wires:
+            if wire.delay != NO_DELAY:
+                self._wires.set_delays([wire.name], wire.delay)
+        for link, start in self.topology.link_starts.items():
+            if start.has_fault:
+                rates = (start.loss, start.duplicate, start.reorder, start.corrupt)
+                self._faults.set(link, LinkFault(*rates, start.distance, start.seed))
 
     def _make_switches(self) -> None:
         bridges = self._parts.bridges

@@ -5,10 +5,11 @@ Owns the mapping; names and numbers come from topology.addresses. Nothing here c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from testbed.emulation.links import WIRES, HostAddress, WireEnd, WireSpec
 from testbed.emulation.openvswitch import Bridge, Port
+from testbed.machine.links import LinkDelay
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.model import LinkSpec, Topology, UnitSpec
@@ -106,7 +107,9 @@ def parts(topology: Topology) -> Parts:
         bridges.append(Bridge(addresses.OXC_BRIDGE, addresses.OXC_DPID, ports))
     return Parts(
         namespaces=(WIRES, *topology.host_names),
-        wires=tuple(wire for unit in topology.units for wire in _wires(topology, unit)),
+        wires=tuple(
+            _with_delay(topology, wire) for unit in topology.units for wire in _wires(topology, unit)
+        ),
         hosts=tuple(address for unit in topology.units for address in _hosts(unit)),
         bridges=tuple(bridges),
         switch_devices=switch_devices,
@@ -168,6 +171,12 @@ def _wires(topology: Topology, unit: UnitSpec) -> list[WireSpec]:
         core_rate = topology.emulated_mbps(topology.core_mbps(name))
         wires.append(WireSpec(name, a, b, core_rate, core_buffer, mtu))
     return wires
+
+
+def _with_delay(topology: Topology, wire: WireSpec) -> WireSpec:
+    """Return a wire with the delay that it has from the start."""
+    start = topology.link_starts.get(wire.name)
+    return replace(wire, delay=LinkDelay(start.delay_ms, start.jitter_ms)) if start else wire
 
 
 def _hosts(unit: UnitSpec) -> list[HostAddress]:

@@ -37,14 +37,12 @@ _UNADDRESSED = {
 _OWN = "the testbed has hosts, switches and links of its own"
 _DERIVED = "names, ports and addresses follow from the nodes' names (docs/interfaces.md)"
 _SHARED = "cpu and cpus say how much of the machine a host may use, not which of its cores"
-_DELAYED = "a link delays by its queue alone, and the optical switch by its dark times"
+_STARTS = "delay", "jitter", "loss"
 REFUSED = {
     **dict.fromkeys(("cls", "cls1", "cls2", "intf", "inNamespace"), _OWN),
     **dict.fromkeys(("dpid", "port1", "port2", "intfName1", "intfName2", "addr1", "addr2"), _DERIVED),
     **dict.fromkeys(("ip", "mac", "defaultRoute", "params1", "params2"), _DERIVED),
     "cores": _SHARED,
-    **dict.fromkeys(("delay", "jitter"), _DELAYED),
-    "loss": "links are whole; testbed fault makes those of a running testbed lose frames",
     "protocols": "the controller speaks OpenFlow 1.3",
 }
 
@@ -185,11 +183,11 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
 
     def addLink(self, node1: str, node2: str, **opts: Any) -> Any:
         """Add the link of a host to its ToR, of a pod's ToR to the pod switch, or of a unit's switch to
-        `oxc`, which is its next optical port: `bw` in Mb/s, `max_queue_size` in packets. RequestError for
-        other ends, or an unsupported parameter.
+        `oxc`, which is its next optical port: `bw` in Mb/s, `max_queue_size` in packets, `delay` and `jitter`
+        like "5ms", `loss` in percent. RequestError for other ends, or an unsupported parameter.
         """
         attempt, opts = f"addLink({node1!r}, {node2!r})", opts or self.lopts
-        _refuse(attempt, opts, ("bw", "max_queue_size"))
+        _refuse(attempt, opts, ("bw", "max_queue_size", *_STARTS))
         for node in (node1, node2):
             if node not in self.g.node:
                 raise RequestError(f"{attempt}: {node} was not added")
@@ -285,7 +283,7 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
             "host_rate_mbps": usual_bw,
             "optical_rate_mbps": optical_bw,
             "pod_rate_mbps": pod_bw,
-            "links": _own_bw(optical, optical_bw) | _own_bw(pods, pod_bw) or None,
+            "links": _own_links(_own_bw(optical, optical_bw) | _own_bw(pods, pod_bw), links) or None,
             "buffer_packets": _same("max_queue_size", links),
         }
         known = {key: value for key, value in said.items() if value is not None}
@@ -359,8 +357,21 @@ def _own_bw(links: Sequence[Mapping[str, Any]], usual_bw: Any) -> dict[str, Any]
     return {_link_name(info): info["bw"] for info in own}
 
 
+def _own_links(own_bw: Mapping[str, Any], links: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a file's words about single links, by name: their own rates, delays and losses."""
+    words = dict(own_bw)
+    for info in links:
+        start = {name: info[name] for name in _STARTS if info.get(name) not in (None, 0)}
+        if is_number(start.get("loss")):  # Mininet's is in percent
+            start["loss"] = f"{start['loss']:g}%"
+        if start:
+            name = _link_name(info)
+            words[name] = start | ({"rate_mbps": own_bw[name]} if name in own_bw else {})
+    return words
+
+
 def _link_name(info: Mapping[str, Any]) -> str:
-    """Return the testbed's name of a link between switches."""
+    """Return the testbed's name of a link."""
     if info["node2"] != OXC_BRIDGE:
         return str(info["node1"])
     unit = _unit_of(info["node1"])

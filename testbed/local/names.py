@@ -24,6 +24,8 @@ def hosts_file(topology: Topology, hostname: str) -> str:
     """
     names = {addresses.tor_ip(dpid): addresses.tor_name(dpid) for dpid in topology.switches}
     names |= {addresses.host_ip(*host): addresses.host_name(*host) for host in topology.hosts}
+    for name, host in topology.second_names.items():
+        names = {ip: f"{known} {name}" if known == host else known for ip, known in names.items()}
     lines = [f"127.0.0.1 localhost {hostname}", "::ffff:127.0.0.1 localhost"]
     for prefix in ("", "::ffff:"):
         lines += [f"{prefix}{ip} {name}" for ip, name in names.items()]

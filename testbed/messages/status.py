@@ -52,8 +52,18 @@ class UnitStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostCommand:
+    """The command line that a host runs from the start, and its state: `running`, or how it ended."""
+
+    line: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostStatus:
-    """A host: its link's declared rate, the job that holds it, and the users who run commands in it."""
+    """A host: its link's declared rate, the job that holds it, the users who run commands in it, its second
+    name, and the command that it runs from the start.
+    """
 
     name: str
     unit: str
@@ -62,6 +72,8 @@ class HostStatus:
     cpus: Number | None
     job: int | None
     commands_of: tuple[str, ...] = ()
+    second_name: str | None = None
+    exec: HostCommand | None = None
 
 
 @dataclass(frozen=True, slots=True)

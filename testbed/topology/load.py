@@ -14,7 +14,7 @@ from testbed.keys import keys_of, names_of
 from testbed.topology import addresses
 from testbed.topology.fields import listed, mapping, shown
 from testbed.topology.load_optical import ocs, optical_ports, plane_names
-from testbed.topology.model import Bmv2Spec, HostSpec, IncSpec, LinkSpec, Topology, UnitSpec
+from testbed.topology.model import Bmv2Spec, HostSpec, IncSpec, LinkSpec, LinkStart, Topology, UnitSpec
 from testbed.topology.units import Unit
 from testbed.topology.values import (
     Reading,
@@ -78,11 +78,12 @@ def parse(data: Any, name: str, folder: Path | None = None) -> Topology:
                 )
     else:
         units = (replace(units[0], optical_ports=0, planes=()),)
+    own_rates, link_starts = _links(top, units, reading)
     link_rates = {
         link: rate_mbps
         for unit, raw in zip(units, raw_units, strict=True)
         for link, rate_mbps in _unit_rates(raw, unit, reading).items()
-    } | _link_rates(top, units, reading)
+    } | own_rates
     links = [link for unit in units for link in unit.links]
     topology = Topology(
         name=name,
@@ -94,8 +95,11 @@ def parse(data: Any, name: str, folder: Path | None = None) -> Topology:
         bmv2=read_into(Bmv2Spec(), top.get("bmv2", {}), "bmv2", reading),
         pod_link=_pod_link(top, usual, units, packets, reading),
         link_rates={link: link_rates[link] for link in links if link in link_rates},
+        link_starts={link: link_starts[link] for link in links if link in link_starts},
         core_link=core_link,
     )
+    _check_starts(topology)
+    _check_second_names(topology)
     plain = plain_values(Topology, top, "", reading)
     return replace(topology, **{**plain, "name": plain["name"] or name})
 
@@ -140,10 +144,10 @@ def _unit_rates(raw: Mapping[str, Any], unit: UnitSpec, reading: Reading) -> dic
     return {link: own_mbps for link in unit.links if link not in own_links}
 
 
-def _link_rates(
+def _links(
     top: Mapping[str, Any], units: tuple[UnitSpec, ...], reading: Reading
-) -> dict[str, float | None]:
-    """Read the rates of single links, by name."""
+) -> tuple[dict[str, float | None], dict[str, LinkStart]]:
+    """Read the rates of single links, and what else a link has from the start, by name."""
     raw = top.get("links", {})
     if not isinstance(raw, dict):
         raise RequestError(f"links: {shown(raw)}; names of links, each with a rate in Mb/s, are accepted")
@@ -152,7 +156,48 @@ def _link_rates(
         if link not in known:
             names = listed(link for unit in units for link in unit.links)
             raise RequestError(f"links.{link}: {shown(raw[link])}; no such link; there are {names}")
-    return {link: rate_mbps(said, f"links.{link}", reading.scale) for link, said in raw.items()}
+    rates, starts = {}, {}
+    for link, words in raw.items():
+        path = f"links.{link}"
+        if not isinstance(words, dict):
+            rates[link] = rate_mbps(words, path, reading.scale)
+            continue
+        data = mapping(words, path, names_of(LinkStart))
+        if LinkStart.own_rate.name in data:
+            rates[link] = read_value(LinkStart.own_rate, data, path, reading)
+        start = LinkStart(**plain_values(LinkStart, data, path, reading))
+        if start.jitter_ms > start.delay_ms:
+            raise RequestError(f"{path}.jitter: {data['jitter']}; at most the delay is accepted")
+        if start.delay_ms or start.has_fault:
+            starts[link] = start
+    return rates, starts
+
+
+def _check_starts(topology: Topology) -> None:
+    """Raise RequestError for delays or faults of a link without a rate, which has no room for them."""
+    for link in topology.link_starts:
+        if topology.declared_mbps(link) is None:
+            raise RequestError(
+                f"links.{link}: it is unshaped; a delay and faults are accepted for links with a rate"
+            )
+
+
+def _check_second_names(topology: Topology) -> None:
+    """Raise RequestError for a second name that is a name already."""
+    taken = {*topology.host_names, *(addresses.tor_name(dpid) for dpid in topology.switches), "localhost"}
+    for unit in topology.units:
+        for at, number in enumerate(unit.numbers[: unit.hosts]):
+            name = topology.host(unit.index, number).name
+            if name is None:
+                continue
+            path = f"units[{unit.index - 1}].hosts[{at}].name"
+            if unit.racks > 1:
+                raise RequestError(
+                    f"{path}: {name}; accepted where a unit has one rack: racks have hosts alike"
+                )
+            if name.lower() in taken:
+                raise RequestError(f"{path}: {name}; this name is taken")
+            taken.add(name.lower())
 
 
 def _pod_link(

@@ -15,15 +15,19 @@ from testbed.keys import (
     NEEDED,
     ByName,
     Either,
+    HostName,
     ListOf,
     Name,
     Names,
     Parameter,
+    Percentage,
     PowerOfTwo,
     ProgramFiles,
     Quantity,
     Rate,
     Section,
+    ShellLine,
+    Time,
     Whole,
     Word,
     YesNo,
@@ -120,9 +124,49 @@ class Bmv2Spec:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkStart:
+    """A link of a configuration that says more than its rate: the delay and the faults that it has from the
+    start, in both directions. Shares are 0 to 1, of frames; times are real, not scaled.
+    """
+
+    own_rate: ClassVar[Parameter] = Parameter(
+        "rate_mbps", Rate(), None, "its declared rate", usual="as other links of its kind"
+    )
+    delay_ms: float = field(
+        default=0.0,
+        metadata=key(Time(), "delay of each frame, in each direction", name="delay", usual="none"),
+    )
+    jitter_ms: float = field(
+        default=0.0,
+        metadata=key(
+            Time(), "by how much a frame's delay is longer or shorter, at random", name="jitter", usual="none"
+        ),
+    )
+    loss: float = field(default=0.0, metadata=key(Percentage(), "frames that are lost", usual="none"))
+    duplicate: float = field(
+        default=0.0, metadata=key(Percentage(), "frames that are sent twice", usual="none")
+    )
+    reorder: float = field(
+        default=0.0, metadata=key(Percentage(), "frames that are sent later", usual="none")
+    )
+    corrupt: float = field(
+        default=0.0, metadata=key(Percentage(), "frames of which a bit is flipped", usual="none")
+    )
+    distance: int = field(
+        default=50, metadata=key(Whole(1, 10_000), "a reordered frame is sent so many frames later")
+    )
+    seed: int = field(default=1, metadata=key(Whole(0, 2**63 - 1), "seed of the faults' draws"))
+
+    @property
+    def has_fault(self) -> bool:
+        return any((self.loss, self.duplicate, self.reorder, self.corrupt))
+
+
+@dataclass(frozen=True, slots=True)
 class HostSpec:
-    """A host: the declared rate of its link, before the scale (None: unshaped), and how many of the machine's
-    cores its processes may use together (None: no limit).
+    """A host: the declared rate of its link, before the scale (None: unshaped), how many of the machine's
+    cores its processes may use together (None: no limit), its second name, and the command that it runs from
+    the start.
     """
 
     rate_mbps: float | None = field(
@@ -134,6 +178,18 @@ class HostSpec:
             Quantity(MIN_CPUS, MAX_CPUS, "a number of cores"),
             "cores of the machine that the processes at it may use together",
             usual="no limit",
+        ),
+    )
+    name: str | None = field(
+        default=None,
+        metadata=key(HostName(), "a second name, by which programs in the testbed find it", usual="none"),
+    )
+    exec: str | None = field(
+        default=None,
+        metadata=key(
+            ShellLine(),
+            "a command line that it runs from the start to the end of the testbed, as the testbed's user",
+            usual="none",
         ),
     )
 
@@ -262,7 +318,8 @@ class UnitSpec:
 class Topology:
     """A whole testbed. `pod_link` is between ToRs and pod switches, None if there are no pods; `core_link` is
     between units and the core, None if there is no core. `link_rates` has the rates, before the scale (None:
-    unshaped), of links with their own declared rate, by name. `programs` have absolute paths.
+    unshaped), of links with their own declared rate, by name; `link_starts` the delays and faults of links
+    that have some from the start. `programs` have absolute paths.
     """
 
     name: str = field(metadata=key(Name(), "what status and results call it", usual="the file's name"))
@@ -297,9 +354,12 @@ class Topology:
         default_factory=dict,
         kw_only=True,
         metadata=key(
-            ByName("link", Rate()), "declared rates of these links, whatever else says one", name="links"
+            ByName("link", Either(Rate(), section_of(LinkStart))),
+            "declared rates of these links, whatever else says one, or more about them",
+            name="links",
         ),
     )
+    link_starts: Mapping[str, LinkStart] = field(default_factory=dict, kw_only=True)
     core_link: LinkSpec | None = field(
         default=None,
         kw_only=True,
@@ -403,6 +463,36 @@ class Topology:
         """Return the emulated rate of a host's link; None if it is unshaped."""
         return self.emulated_mbps(self.host(unit, host).rate_mbps)
 
+    def declared_mbps(self, link: str) -> float | None:
+        """Return the declared rate of the link of that name; None if it is unshaped. Raises KeyError if there
+        is no such link.
+        """
+        for unit in self.units:
+            for host in unit.members:
+                if addresses.host_name(*host) == link:
+                    return self.host(*host).rate_mbps
+            if link in unit.ports:
+                return self.optical_mbps(link)
+            if link in unit.links:
+                return (
+                    self.core_mbps(link)
+                    if link == addresses.core_link_name(unit.index)
+                    else self.pod_mbps(link)
+                )
+        raise KeyError(link)
+
+    @property
+    def commands(self) -> dict[str, str]:
+        """The command lines that hosts run from the start, by host."""
+        lines = {addresses.host_name(*host): self.host(*host).exec for host in self.hosts}
+        return {host: line for host, line in lines.items() if line is not None}
+
+    @property
+    def second_names(self) -> dict[str, str]:
+        """The hosts that have a second name, by that name."""
+        names = {addresses.host_name(*host): self.host(*host).name for host in self.hosts}
+        return {name: host for host, name in names.items() if name is not None}
+
     @property
     def cpu_limits(self) -> dict[str, float]:
         """The cores that a host's processes may use together, by host, for hosts with a limit."""
@@ -476,6 +566,8 @@ class Topology:
             del data["pod_link"]
         if not self.link_rates:
             del data["link_rates"]
+        if not self.link_starts:
+            del data["link_starts"]
         if self.core_link is None:
             del data["core_link"]
         return json.dumps(data)

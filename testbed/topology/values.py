@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
@@ -12,15 +13,19 @@ from typing import Any, TypeVar, get_args
 from testbed.errors import RequestError
 from testbed.keys import (
     Duration,
+    HostName,
     Kind,
     Name,
     Names,
     Parameter,
+    Percentage,
     Plain,
     PowerOfTwo,
     ProgramFiles,
     Quantity,
     Rate,
+    ShellLine,
+    Time,
     Whole,
     Word,
     YesNo,
@@ -32,6 +37,8 @@ from testbed.topology.fields import MOST_NAME, integer, is_number, listed, mappi
 
 MIN_MBPS, MAX_MBPS = 1.0, 20000.0
 UNSHAPED = "unshaped"
+MOST_COMMAND = 4096  # characters
+HOST_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 MOST_VALUES = 10_000
 _TRACES = {"trace_ms": 1.0, "trace_us": 1e-3}  # key -> the unit of its file's numbers, in ms
 _ACCEPTED = (
@@ -118,6 +125,23 @@ def read_value(parameter: Parameter, data: Mapping[str, Any], path: str, reading
             return tuple(raw)
         case ProgramFiles():
             return _programs(raw, at, reading.folder)
+        case Time() | Percentage() as form:
+            if (value := form.read(raw)) is None:
+                raise RequestError(f"{at}: {shown(raw)}; {form.ACCEPTED}")
+            return value
+        case HostName():
+            if not isinstance(raw, str) or not HOST_NAME.fullmatch(raw):
+                raise RequestError(
+                    f"{at}: {shown(raw)}; up to 63 letters, digits and hyphens, with a letter first, are "
+                    f"accepted"
+                )
+            return raw
+        case ShellLine():
+            if not isinstance(raw, str) or not raw.strip() or len(raw) > MOST_COMMAND or "\0" in raw:
+                raise RequestError(
+                    f"{at}: {shown(raw)}; a command line of up to {MOST_COMMAND} characters is accepted"
+                )
+            return raw
         case form:
             raise TypeError(f"{at}: {form} is read by the rules between its keys")
 
@@ -150,6 +174,10 @@ def _said(value: Any, kind: Kind | None = None) -> Any:
         return rate_said(value)
     if isinstance(kind, Names):  # an empty list differs from no list
         return None if value is None else list(value)
+    if isinstance(kind, Time):
+        return f"{value:g}ms" if value else None
+    if isinstance(kind, Percentage):
+        return f"{100 * value:g}%" if value else None
     if isinstance(value, Delay):
         if value.kind == "constant":
             return value.a

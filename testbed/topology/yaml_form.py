@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from testbed.errors import RequestError
-from testbed.topology.model import Topology, UnitSpec
+from testbed.topology.model import LinkStart, Topology, UnitSpec
 from testbed.topology.optical import OcsSpec
 from testbed.topology.values import rate_said, section_said, values_said
 
@@ -25,13 +25,23 @@ def words(topology: Topology) -> dict[str, Any]:
         "host_link": rate_said(topology.host_link.rate_mbps),
         "optical_link": rate_said(topology.optical_link.rate_mbps),
         "pod_link": None if topology.pod_link is None else rate_said(topology.pod_link.rate_mbps),
-        "link_rates": {link: rate_said(rate_mbps) for link, rate_mbps in topology.link_rates.items()} or None,
+        "link_rates": _links(topology) or None,
         "core_link": None if core is None else {"rate_mbps": rate_said(core.rate_mbps)},
         "usual_ports": None,
         "queues": topology.host_link.buffer_packets,
         "ocs": _ocs(topology.ocs),
     }
     return section_said(topology, instead)
+
+
+def _links(topology: Topology) -> dict[str, Any]:
+    """Return the words about single links: the rate of each, and what else it has from the start."""
+    words: dict[str, Any] = {link: rate_said(rate) for link, rate in topology.link_rates.items()}
+    for link, start in topology.link_starts.items():
+        without_fault = {} if start.has_fault else {"distance": None, "seed": None}
+        rate = {LinkStart.own_rate.name: words[link]} if link in words else {}
+        words[link] = rate | section_said(start, {"own_rate": None} | without_fault)
+    return words
 
 
 def _unit(unit: UnitSpec) -> dict[str, Any]:

@@ -4,10 +4,14 @@ a single wire.
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.privileged.commands import command, running, wait_for
 from tests.privileged.fault_wire import findings
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp"), pytest.mark.usefixtures("nothing_left")]
@@ -55,3 +59,41 @@ def test_frames_without_room_are_counted() -> None:
 def test_a_delay_begins_changes_and_ends_under_tcp() -> None:
     outcome = findings("delayed_tcp", size=20_000_000)
     assert outcome == {"same": True, "bytes": 20_000_000, "left": 0}
+
+
+START = """\
+units:
+  - {hosts: [{name: web, exec: "python3 -m http.server 80"}, {exec: "echo over; exit 3"}]}
+  - {hosts: 1}
+links: {u1o1: {rate_mbps: 10000, delay: 15ms}, u1h2: {loss: 100%}}
+"""
+
+
+@pytest.mark.needs("ovs")
+def test_links_delay_and_hosts_run_commands_from_the_start(tmp_path: Path) -> None:
+    configuration = tmp_path / "start.yaml"
+    configuration.write_text(START)
+    with running(str(configuration)) as testbed:
+
+        def in_host(host: str, *words: str) -> str:
+            return command("testbed.exec", "--name", testbed.name, host, "--", *words).stdout
+
+        def hosts() -> list[dict[str, Any]]:
+            answer = command("testbed.status", "--name", testbed.name, "--json").stdout
+            return list(json.loads(answer)["hosts"])
+
+        times = in_host("u2h1", "ping", "-c", "3", "-q", "web")
+        assert 30 <= float(times.rpartition("= ")[2].partition("/")[0]) < 60, "there and back"
+        assert "100% packet loss" in in_host("u2h1", "ping", "-c", "2", "-i", "0.2", "-W", "1", "u1h2")
+        wait_for(lambda: hosts()[1]["exec"]["state"] != "running", "u1h2's command ends")
+        assert [host["exec"] and host["exec"]["state"] for host in hosts()] == [
+            "running", "exited with code 3", None,
+        ]  # fmt: skip
+        assert "10.0.1.1/" in in_host("web", "ip", "address", "show", "eth0")
+        fetched = "import urllib.request as r; print(r.urlopen('http://web/', timeout=20).status)"
+        wait_for(lambda: "200" in in_host("u2h1", "python3", "-c", fetched), "web serves")
+        log = Path(json.loads(command("testbed.status", "--name", testbed.name, "--json").stdout)["log"])
+        assert (log / "exec-u1h2.log").read_text() == "over\n"
+        command("testbed.link", "set", "u1o1", "--delay", "1ms", "--name", testbed.name)
+        reset = command("testbed.link", "reset", "u1o1", "--name", testbed.name).stdout
+        assert "delays 15 ms each way" in reset

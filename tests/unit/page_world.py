@@ -25,6 +25,8 @@ def host(name: str, unit: str, job: int | None = None) -> dict[str, Any]:
         "cpus": None,
         "job": job,
         "commands_of": [],
+        "second_name": None,
+        "exec": None,
     }
 
 

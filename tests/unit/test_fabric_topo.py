@@ -26,7 +26,7 @@ from testbed.emulation.user_topo import topology_of
 from testbed.errors import HostError, RequestError
 from testbed.topology.catalogue import READY, ready
 from testbed.topology.load import parse
-from testbed.topology.model import HostSpec, LinkSpec, Topology
+from testbed.topology.model import HostSpec, LinkSpec, LinkStart, Topology
 from testbed.topology.yaml_form import words
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "mininet.md"
@@ -247,8 +247,10 @@ def _linked(topo: FabricTopo, **opts: Any) -> None:
             lambda topo: topo.addSwitch("oxc", kind="gpu"),
             "addSwitch('oxc'): kind: unknown parameter; none is",
         ),
-        (lambda topo: _linked(topo, delay="5ms"), "delay: a link delays by its queue alone"),
-        (lambda topo: _linked(topo, loss=1), "loss: links are whole; testbed fault makes"),
+        (
+            lambda topo: _linked(topo, use_tbf=True),
+            "use_tbf: unknown parameter; accepted are bw, max",
+        ),
         (lambda topo: _linked(topo, colour=1), "colour: unknown parameter; accepted are bw, max_queue_size"),
         (lambda topo: _linked(topo, bw="fast"), "host_rate_mbps: fast; a rate in Mb/s or the word unshaped"),
         (lambda topo: _linked(topo, bw=1e6), "host_rate_mbps: 1000000.0 at scale 1 is 1e+06 Mb/s; from 1 to"),
@@ -408,3 +410,23 @@ def test_a_network_that_was_stopped_is_not_started_again(
             step()
     net.stop()
     assert made == ["_make_devices", "_make_switches"]
+
+
+def test_delays_and_losses_are_those_of_mininet() -> None:
+    class Delayed(FabricTopo):
+        def build(self) -> None:
+            for unit in ("u1", "u2"):
+                self.addSwitch(unit)
+            self.addSwitch("oxc")
+            self.addLink(self.addHost("u1h1"), "u1", bw=100, delay="1ms", jitter="0.5ms", loss=0.1)
+            self.addLink(self.addHost("u2h1"), "u2", bw=100)
+            self.addLink("u1", "oxc", bw=50, delay="5ms")
+            self.addLink("u2", "oxc", bw=100, loss="2%")
+
+    topology = Delayed().topology
+    assert topology.link_starts == {
+        "u1h1": LinkStart(delay_ms=1, jitter_ms=0.5, loss=0.001),
+        "u1o1": LinkStart(delay_ms=5),
+        "u2o1": LinkStart(loss=0.02),
+    }
+    assert (topology.declared_mbps("u1o1"), topology.declared_mbps("u2o1")) == (50, 100)

@@ -189,7 +189,7 @@ NEWER: dict[str, Any] = {
 """Keys that not all versions of the daemon wrote, and what a reader has in their place."""
 NEWER_OF: dict[str, dict[str, Any]] = {
     "units": {"planes": {}, "restarts": 0, "link_rates_mbps": {}},
-    "hosts": {"commands_of": ()},
+    "hosts": {"commands_of": (), "second_name": None, "exec": None},
     "links": {"up": True, "queued_bytes": 0},
     "jobs": {"service": None, "waiting": None, "blocks": None, "uses": None},
 }

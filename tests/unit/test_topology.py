@@ -13,12 +13,13 @@ import yaml
 from testbed.aggregation.site import racks_of
 from testbed.emulation.parts import parts
 from testbed.errors import RequestError
+from testbed.machine.links import NO_DELAY, LinkDelay
 from testbed.optics.delays import Delay
 from testbed.optics.models.transceivers import Transceivers
 from testbed.topology import catalogue
 from testbed.topology.addresses import CORE_DPID, CORE_UNIT, tor_dpid, tor_name
 from testbed.topology.load import load, parse
-from testbed.topology.model import Bmv2Spec, HostSpec, LinkSpec, Topology
+from testbed.topology.model import Bmv2Spec, HostSpec, LinkSpec, LinkStart, Topology
 from testbed.topology.places import at_tor
 from testbed.topology.yaml_form import words
 
@@ -125,6 +126,34 @@ def test_a_link_has_the_rate_that_is_said_first_of_it_its_host_its_unit_and_all(
     assert Topology.from_json(topology.to_json()) == topology
     assert parse(words(topology), "other") == topology
     assert "link_rates" not in parse(GOOD, "plain").to_json()
+
+
+def test_delays_and_faults_from_the_start_and_second_names_are_written_and_read_back() -> None:
+    units = [{"hosts": [{"name": "web", "exec": "python3 -m http.server 80"}, {}]}, {"hosts": 1}]
+    links = {
+        "u1o1": {"rate_mbps": 10_000, "delay": "5ms", "jitter": "250us", "loss": "0.1%"},
+        "u1h2": {"delay": "2ms"},
+        "u2h1": {"rate_mbps": 1_000},
+        "u2o1": {"reorder": "1%", "distance": 7, "seed": 3},
+    }
+    topology = parse({"units": units, "links": links}, "started")
+    assert topology.link_rates == {"u1o1": 10_000, "u2h1": 1_000}
+    assert topology.link_starts == {
+        "u1h2": LinkStart(delay_ms=2),
+        "u1o1": LinkStart(delay_ms=5, jitter_ms=0.25, loss=0.001),
+        "u2o1": LinkStart(reorder=0.01, distance=7, seed=3),
+    }
+    assert (topology.commands, topology.second_names) == (
+        {"u1h1": "python3 -m http.server 80"},
+        {"web": "u1h1"},
+    )
+    assert Topology.from_json(topology.to_json()) == topology
+    assert parse(words(topology), "other") == topology
+    delays = {wire.name: wire.delay for wire in parts(topology).wires if wire.delay != NO_DELAY}
+    assert delays == {"u1h2": LinkDelay(2), "u1o1": LinkDelay(5, 0.25)}
+    assert "link_starts" not in parse(GOOD, "plain").to_json()
+    rates = {link: topology.declared_mbps(link) for link in ("u1o1", "u1h2", "u2h1", "u2o1")}
+    assert rates == {"u1o1": 10_000, "u1h2": 40_000, "u2h1": 1_000, "u2o1": 40_000}
 
 
 def test_hosts_links_with_a_rate_of_their_own_are_those_that_systems_see() -> None:
