@@ -320,8 +320,9 @@ def engines(figures: dict[str, Any]) -> str:
         if compared := layouts([row for row in figures["rows"] if row["mtu"] == mtu]):
             times, least, most = compared
             notes.append(
-                f"At MTU {mtu} BMv2's goodput with wide lanes is {times:.1f} times that with one register "
-                f"per lane (least to most of the bench's rounds: {least:.1f} to {most:.1f})."
+                f"At MTU {mtu} BMv2's goodput with wide lanes (64 in a register) is {times:.1f} times that "
+                "with one register per lane (least to most of the bench's rounds: "
+                f"{least:.1f} to {most:.1f})."
             )
     head = [
         "sums",

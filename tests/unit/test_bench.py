@@ -183,8 +183,8 @@ def test_the_table_of_engines_names_what_was_left_out() -> None:
     assert "| ring (gloo) | 1500 | - | - | - | - | - | - |" in text
     assert "ring (gloo) at MTU 1500 was not measured: no such program." in text
     assert (
-        "At MTU 1500 BMv2's goodput with wide lanes is 5.0 times that with one register per lane "
-        "(least to most of the bench's rounds: 4.5 to 10.0)."
+        "At MTU 1500 BMv2's goodput with wide lanes (64 in a register) is 5.0 times that with one register "
+        "per lane (least to most of the bench's rounds: 4.5 to 10.0)."
     ) in text
     assert "BMv2 is simple_switch 1.15.5, without logging macros. The bench ran 3 rounds." in text
 
