@@ -124,7 +124,7 @@ class JobOptions:
         default=None,
         metadata=_as(
             _count(MIN_LANES, lanes_for(MAX_MTU)),
-            "put N gradients in a packet, 64 or more",
+            "put N gradients in a packet, at least 64",
             usual="what the MTU holds",
             metavar="N",
             typed=int,
@@ -134,8 +134,8 @@ class JobOptions:
         default=None,
         metadata=_as(
             _recovery,
-            "get lost packets again by a window, by asking what is lost, or not at all: window, integrity, "
-            "none",
+            "how workers find lost packets and send them again: by a window, by asking which are lost "
+            "(integrity), or not at all (none)",
             usual="window",
             words=tuple(Recovery),
             page="training.md",
@@ -147,8 +147,8 @@ class JobOptions:
         default=None,
         metadata=_as(
             _age_out_ms,
-            "send a sum without workers that are so late, where the system can; 0: never",
-            usual="its own",
+            "send a sum without workers that are later than MS milliseconds, if the system can; 0: never",
+            usual="the system's own",
             metavar="MS",
             typed=float,
             flags=("--age-out",),
@@ -158,7 +158,7 @@ class JobOptions:
         default=None,
         metadata=_as(
             _count(1, MOST_WINDOW),
-            "have N packets of a worker under way at most, where the system sums by blocks",
+            "let a worker have at most N packets under way, if the system sums by block records",
             usual=str(USUAL_WINDOW),
             metavar="N",
             typed=int,
@@ -168,8 +168,8 @@ class JobOptions:
         default=None,
         metadata=_as(
             _count(LEAST_LEAVE_AFTER, MOST_LEAVE_AFTER),
-            "go on without a worker from which nothing came in N looks of ten age-outs, until it is back, "
-            "where the system sums by blocks",
+            "continue without a worker that sent nothing in N checks, each ten times the age-out after the "
+            "last, until it sends again; only if the system sums by block records",
             usual="never",
             metavar="N",
             typed=int,
@@ -179,7 +179,7 @@ class JobOptions:
         default=False,
         metadata=_as(
             _flag,
-            "make an error of gradients with NaN or infinity, which gloo sums otherwise",
+            "raise an error on all workers if gradients have a NaN or an infinity; otherwise gloo sums them",
             for_worker=True,
             page="backend.md#gradients-that-are-not-finite",
         ),
@@ -188,7 +188,7 @@ class JobOptions:
         default=False,
         metadata=_as(
             _flag,
-            "add what rounding leaves out of a DDP model's gradient to its next one",
+            "add the rounding error of each gradient of a DDP model to the next gradient",
             for_worker=True,
             page="training.md#precision-beside-loud-neighbours",
         ),
@@ -197,7 +197,7 @@ class JobOptions:
         default=False,
         metadata=_as(
             _flag,
-            "sum what rounding leaves out of DDP's gradients as well: twice the bytes",
+            "sum the rounding errors of DDP's gradients, too, which doubles the bytes",
             not_with="error_feedback",
             for_worker=True,
             page="training.md#precision-beside-loud-neighbours",
@@ -207,7 +207,7 @@ class JobOptions:
         default=False,
         metadata=_as(
             _flag,
-            "make the process group before the script begins, for libraries that would make it of gloo",
+            "make the process group before the script begins, for libraries that would make one of gloo",
             for_worker=True,
             page="training.md#libraries-that-choose-gloo",
         ),
@@ -216,7 +216,7 @@ class JobOptions:
         default=False,
         metadata=_as(
             _flag,
-            "start each worker in a folder of its own: worker-0, worker-1, ... in the working folder",
+            "start each worker in a folder of its own in the working folder: worker-0, worker-1, ...",
             page="training.md#a-folder-for-each-worker",
         ),
     )
@@ -224,8 +224,8 @@ class JobOptions:
         default=None,
         metadata=_as(
             _slow_workers,
-            "make workers slow on purpose: at three points an iteration, with probability P, for 0.5 "
-            "to 2 iteration times; also iteration=TIME, workers=each|one",
+            "delay workers on purpose: at three points of an iteration, with probability P, for 0.5 to 2 "
+            "iteration times; further values are iteration=TIME and workers=each|one",
             metavar="p=P,seed=N",
             typed=str,
             for_worker=True,
@@ -235,7 +235,7 @@ class JobOptions:
     module: bool = field(
         default=False,
         metadata=_as(
-            _flag, "run a module by its name, as python -m does, for SCRIPT", flags=("-m", "--module")
+            _flag, "SCRIPT is the name of a module, which runs as by python -m", flags=("-m", "--module")
         ),
     )
 

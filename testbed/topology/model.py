@@ -59,7 +59,8 @@ class LinkSpec:
         metadata=key(Rate(), "declared rate of each unit's link to the core", usual="as `host_rate_mbps`")
     )
     buffer_packets: int = field(
-        default=256, metadata=key(Whole(16, 10_000), "queue of each direction of a link, in packets")
+        default=256,
+        metadata=key(Whole(16, 10_000), "how many packets the queue of each direction of a link holds"),
     )
 
 
@@ -76,18 +77,19 @@ class IncSpec:
         default=4,
         metadata=key(
             Whole(1, 32),
-            "jobs that a switch sums for at once: each gets 1024 / jobs slots, whatever others' groups have",
+            "the number of jobs for which a switch sums at once; each job gets 1024 / jobs slots, however "
+            "many slots the groups of other jobs use",
         ),
     )
     timers: int = field(
         default=16,
-        metadata=key(Whole(1, 100), "timers of the block records of each XDP switch"),
+        metadata=key(Whole(1, 100), "number of timers that each XDP switch has for block records"),
     )
     blocks: int | None = field(
         default=None,
         metadata=key(
             PowerOfTwo(LEAST_RECORDS, MOST_RECORDS),
-            "block records of each switch that has any",
+            "number of block records of each switch that has any",
             usual="as many as fit into 64 MiB",
         ),
     )
@@ -103,21 +105,22 @@ class Bmv2Spec:
         default=BMV2_LAYOUTS[0],
         metadata=key(
             Word(BMV2_LAYOUTS),
-            "how its program lays out gradients: 64 to a register and an addition, or each in one of its own",
+            "how the P4 program stores gradients: 64 in one register, added at once (`wide`), or each in a "
+            "register of its own (`registers`)",
         ),
     )
     log: bool = field(
         default=False,
         metadata=key(
-            YesNo(), "write every packet's way through the program into the testbed's log folder: slow"
+            YesNo(), "log the way of every packet through the P4 program, in the testbed's log folder (slow)"
         ),
     )
     programs: tuple[str, ...] | None = field(
         default=None,
         metadata=key(
             Names("programs"),
-            "programs of systems, beside the core's sum; with fewer, every packet takes less time "
-            "([p4.md](p4.md))",
+            "programs of systems that the P4 program includes, beside the sum; with fewer of them, every "
+            "packet takes less time ([p4.md](p4.md))",
             usual="all: `blocks` and `owned`",
         ),
     )
@@ -170,13 +173,13 @@ class HostSpec:
     """
 
     rate_mbps: float | None = field(
-        metadata=key(Rate(), "declared rate of its link", usual="as the unit's hosts")
+        metadata=key(Rate(), "declared rate of the host's link", usual="as the unit's hosts")
     )
     cpus: float | None = field(
         default=None,
         metadata=key(
             Quantity(MIN_CPUS, MAX_CPUS, "a number of cores"),
-            "cores of the machine that the processes at it may use together",
+            "how many cores of the machine all processes of the host may use together",
             usual="no limit",
         ),
     )
@@ -202,13 +205,14 @@ class UnitSpec:
     """
 
     index: Unit
-    kind: str = field(metadata=key(Word(UNIT_KINDS), "kind of its machines", default=UNIT_KINDS[0]))
+    kind: str = field(metadata=key(Word(UNIT_KINDS), "kind of the unit's machines", default=UNIT_KINDS[0]))
     racks: int = field(
         default=0,
         kw_only=True,
         metadata=key(
             Whole(1, addresses.MAX_RACKS_PER_POD),
-            "racks of a pod, each with so many hosts, below a switch of the pod",
+            "number of racks, if the unit is a pod; each rack has `hosts` hosts, and a pod switch "
+            "joins the racks",
             usual="it is a rack",
         ),
     )
@@ -223,13 +227,20 @@ class UnitSpec:
         )
     )
     own_rate: ClassVar[Parameter] = Parameter(
-        "rate_mbps", Rate(), None, "declared rate of all its links that say nothing else", usual="none"
+        "rate_mbps",
+        Rate(),
+        None,
+        "declared rate of all links of the unit that have no rate of their own",
+        usual="none",
     )
     optical_ports: int = field(
-        metadata=key(_PORTS_OF_PLANES, "its optical ports", usual="as all units' `optical_ports`")
+        metadata=key(
+            _PORTS_OF_PLANES, "number of the unit's optical ports", usual="as all units' `optical_ports`"
+        )
     )
     engine: str = field(
-        default=ENGINES[0], metadata=key(Word(ENGINES), "the data plane of its switches; none sums nothing")
+        default=ENGINES[0],
+        metadata=key(Word(ENGINES), "the data plane of the unit's switches; with `none` they do not sum"),
     )
     unequal: tuple[HostSpec, ...] = ()
     has_core: bool = False  # whether its switch has a link to the electrical core
@@ -322,11 +333,13 @@ class Topology:
     that have some from the start. `programs` have absolute paths.
     """
 
-    name: str = field(metadata=key(Name(), "what status and results call it", usual="the file's name"))
+    name: str = field(
+        metadata=key(Name(), "the configuration's name in status and results", usual="the file's name")
+    )
     units: tuple[UnitSpec, ...] = field(
         metadata=key(
             ListOf("units", section_of(UnitSpec), 1, addresses.MAX_UNITS),
-            "racks or pods, u1, u2, ... in this order",
+            "racks or pods, named u1, u2, ... in this order",
             usual=NEEDED,
         )
     )
@@ -337,7 +350,10 @@ class Topology:
     )
     optical_link: LinkSpec = field(
         metadata=key(
-            Rate(), "the same of an optical port", name="optical_rate_mbps", usual="as `host_rate_mbps`"
+            Rate(),
+            "declared rate of an optical port's link, before the scale",
+            name="optical_rate_mbps",
+            usual="as `host_rate_mbps`",
         )
     )
     pod_link: LinkSpec | None = field(
@@ -345,7 +361,7 @@ class Topology:
         kw_only=True,
         metadata=key(
             Rate(),
-            "the same of a link between a pod's ToR and the pod switch, where there are pods",
+            "declared rate of a link between a pod's ToR and the pod switch, before the scale",
             name="pod_rate_mbps",
             usual="as `host_rate_mbps`",
         ),
@@ -355,7 +371,8 @@ class Topology:
         kw_only=True,
         metadata=key(
             ByName("link", Either(Rate(), section_of(LinkStart))),
-            "declared rates of these links, whatever else says one, or more about them",
+            "declared rates of single links, which replace all other rates of these links; or the rate, the "
+            "delay and the faults of each",
             name="links",
         ),
     )
@@ -370,23 +387,29 @@ class Topology:
         ),
     )
     usual_ports: ClassVar[Parameter] = Parameter(
-        "optical_ports", _PORTS_OF_PLANES, 2, "optical ports of each unit that does not say"
+        "optical_ports",
+        _PORTS_OF_PLANES,
+        2,
+        "number of optical ports of each unit without such a key of its own",
     )
     queues: ClassVar[Parameter] = keys_of(LinkSpec)["buffer_packets"]
-    ocs: OcsSpec = field(metadata=key(USUAL_KEYS, "the optical switch; times are real, not scaled"))
-    inc: IncSpec = field(metadata=key(section_of(IncSpec), "sums at the switches"))
+    ocs: OcsSpec = field(metadata=key(USUAL_KEYS, "the optical switch; its times are not scaled"))
+    inc: IncSpec = field(metadata=key(section_of(IncSpec), "how switches sum"))
     scale: int = field(
         default=1,
         metadata=key(
-            Whole(1, 100_000), "links get their rate divided by this: 40 Gb/s become 200 Mb/s", default=200
+            Whole(1, 100_000),
+            "the declared rates of links are divided by this number: with 200, 40 Gb/s become 200 Mb/s",
+            default=200,
         ),
     )
     mtu: int = field(
         default=1500,
         metadata=key(
             Whole(1280, MAX_MTU),
-            "bytes of a packet, which gradients fill; beyond 3476 XDP runs in generic mode; of a "
-            "unit of the engine bmv2 others than 1500, 3476 and 9000 need p4c ([p4.md](p4.md))",
+            "largest size of a packet in bytes, which packets of gradients have; beyond 3476 XDP runs in "
+            "generic mode; with the engine bmv2, values other than 1500, 3476 and 9000 need p4c "
+            "([p4.md](p4.md))",
         ),
     )
     bmv2: Bmv2Spec = field(
@@ -407,7 +430,9 @@ class Topology:
     )
     shared: bool = field(
         default=False,
-        metadata=key(YesNo(), "hosts of different users' jobs reach each other: [security.md](security.md)"),
+        metadata=key(
+            YesNo(), "whether hosts of different users' jobs reach each other: [security.md](security.md)"
+        ),
     )
 
     @property

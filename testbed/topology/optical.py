@@ -46,16 +46,16 @@ class OcsSpec:
         "ports",
         ByName("optical port", Section(tuple(each for each in USUAL.parameters if each.of_ports), True)),
         None,
-        "transceivers with values of their own",
+        "optical ports whose transceivers have values of their own",
     )
     of_planes: ClassVar[Parameter] = Parameter(
         "planes",
         ByName("plane", Section(tuple(each for each in USUAL.parameters if each.of_planes), True)),
         None,
-        "several optical switches side by side, with values of their own",
+        "several optical switches (planes) side by side, each with values of its own",
         usual="one",
     )
-    seed: int = field(default=1, metadata=key(Whole(0, 2**63 - 1), "seed of the draws"))
+    seed: int = field(default=1, metadata=key(Whole(0, 2**63 - 1), "seed of all random draws of dark times"))
     circuits: tuple[tuple[str, str], ...] = field(
         default=(),
         metadata=key(
@@ -70,14 +70,15 @@ class OcsSpec:
         default=200,
         metadata=key(
             Whole(0, 100_000),
-            "packets of a unit for another that wait for their slot in a timetable; 0: none wait, all others "
-            "are lost",
+            "how many packets for another unit wait at a unit for their time slot, while a timetable runs; "
+            "further packets are lost; 0: no packet waits, and those without a lit circuit are lost",
         ),
     )
     model: str = field(
         default=USUAL.name,
         metadata=key(
-            Text("FILE.py:CLASS or a name"), "how long changes of circuits are dark, by a class of yours"
+            Text("FILE.py:CLASS or a name"),
+            "the optical model: how long a change of circuits is dark; FILE.py:CLASS is a class of yours",
         ),
     )
     means_ms: Mapping[str, float] | None = None

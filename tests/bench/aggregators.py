@@ -47,8 +47,8 @@ _BIT_PER_GRADIENT = 32
 CASES = {
     "xdp": "XDP, the testbed's program",
     "tcp-fragment": "TCP, a process in C, 360 gradients at a time as the switch",
-    "tcp": "the same, 16384 gradients at a time",
-    "tcp-gro": "the same, segments merged before TCP sees them (GRO)",
+    "tcp": "TCP, the process in C, 16384 gradients at a time",
+    "tcp-gro": "TCP, the process in C, 16384 at a time, segments merged first (GRO)",
     "ps": "TCP, workloads/parameter_server.py (NumPy)",
 }
 

@@ -266,7 +266,10 @@ def summary(figures: dict[str, Any]) -> str:
             ]
         )
     text = table(["", "before", "now", "now / before", "pairs"], rows)
-    return f"{text}\n\nMedians, and least to most in brackets; before: commit {figures['before'][:12]}."
+    return (
+        f"{text}\n\nA cell has the median of the runs, and in brackets the least and the largest value. "
+        f'"Before" is commit {figures["before"][:12]}.'
+    )
 
 
 def commit_of(checkout: Path) -> str:

@@ -80,8 +80,8 @@ def summary(figures: dict[str, Any]) -> str:
         "differences",
         "verdicts",
     ]
-    packets = f"{figures['packets']:,} packets from seed {figures['seed']}"
-    effort = f"in {figures['seconds']:.0f} s, {figures['processes']} processes"
+    packets = f"The fuzz sent {figures['packets']:,} packets, drawn with seed {figures['seed']},"
+    effort = f"in {figures['seconds']:.0f} s, in {figures['processes']} processes"
     return "\n\n".join(
         [f"{table(head, rows)}\n\n{packets} {effort}.", *map(_sentence, figures.get("bmv2", []))]
     )
@@ -90,7 +90,7 @@ def summary(figures: dict[str, Any]) -> str:
 def _sentence(shot: dict[str, Any]) -> str:
     counts = ", ".join(f"{verdict} {count:,}" for verdict, count in sorted(shot["verdicts"].items()))
     outcome = f"a difference: {shot['said']}" if shot["said"] else f"no difference: {counts}"
-    effort = f"{shot['packets']:,} packets from seed {shot['seed']} in {shot['seconds']:.0f} s"
+    effort = f"{shot['packets']:,} packets drawn with seed {shot['seed']} in {shot['seconds']:.0f} s"
     return f"At a BMv2 switch {effort}: {outcome}."
 
 

@@ -217,8 +217,10 @@ def tables(rows: Sequence[dict[str, Any]]) -> str:
     wrongly = sum(row["trustworthy"] is True for row in others)
     doubted = sum(row["trustworthy"] is not True for row in by_links)
     verdicts = (
-        f'False "trustworthy": {wrongly} of {len(others)}. False "not": {doubted} of {len(by_links)}. Named '
-        f"right: {sum(row['is_named'] for row in results)} of {len(results)}."
+        f"The verdict trusted {wrongly} of {len(others)} runs that had no statistics or whose time the links "
+        f'did not determine (false "trustworthy"). It doubted {doubted} of {len(by_links)} runs whose time '
+        f'the links determined (false "not"). It named the event, or rightly named none, in '
+        f"{sum(row['is_named'] for row in results)} of {len(results)} runs."
     )
     return f"{table(head, lines)}\n\n{verdicts}"
 

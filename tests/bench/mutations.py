@@ -203,13 +203,15 @@ def summary(figures: dict[str, Any]) -> str:
             ["", *caught]
         )
     totals = [
-        f"{kind}: {counts['']} bugs; found by "
+        f'Of {counts[""]} bugs of the program "{kind}", each kind of test found so many: '
         + ", ".join(f"{name} {counts[name]}" for name in counts if name)
         + "."
         for kind, counts in kinds.items()
     ]
     count = sum(1 for row in figures["mutations"] if any(row["found"].values()))
-    left_out = [f"{kind}: left out, for there was no {what}." for kind, what in figures["left_out"].items()]
+    left_out = [
+        f"{kind}: left out, because there was no {what}." for kind, what in figures["left_out"].items()
+    ]
     lines = [f"{count} of {len(rows)} bugs were found.", *totals, *left_out]
     return f"{' '.join(lines)}\n\n{table(['bug', 'found by'], rows)}"
 

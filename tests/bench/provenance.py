@@ -86,7 +86,7 @@ class Age:
 
 def depends(name: str) -> str:
     """Return the sentence about its code that a table contains."""
-    return f"Its code: {', '.join(f'`{path}`' for path in FOLDERS[name])}."
+    return f"The numbers depend on this code: {', '.join(f'`{path}`' for path in FOLDERS[name])}."
 
 
 def documents() -> list[Path]:

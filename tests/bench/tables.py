@@ -167,8 +167,8 @@ def aggregators(figures: dict[str, Any]) -> str:
     ]
     program = figures["programs"]["tor_port"]
     alone = program["gbps"]
-    beside = ", ".join(
-        f"{alone / statistics.median(rates):.0f} ({kind})"
+    beside = "; ".join(
+        f"{alone / statistics.median(rates):.0f} ({figures['names'][kind]})"
         for kind, rates in rates_of.items()
         if kind != "xdp"
     )
@@ -181,7 +181,7 @@ def aggregators(figures: dict[str, Any]) -> str:
         ]
     )
     text = table(["aggregator", "Gb/s per core", "least to most", "XDP is so many times it"], rows)
-    return f"{text}\n\nThe program alone is so many times the others: {beside}."
+    return f"{text}\n\nThe Gb/s per core of the XDP program alone, divided by those of another row: {beside}."
 
 
 def tried(figures: dict[str, Any]) -> str:
@@ -243,10 +243,10 @@ def spent(figures: dict[str, Any]) -> str:
         for name, share in profile["shares"].items()
     ]
     said = (
-        f"{profile['workers']} workers at MTU {profile['mtu']}, "
-        f"{profile['goodput_mbps']:.0f} Mb/s each, "
-        f"{profile['pairs_per_s']:.0f} pushes and as many results a second, "
-        f"{profile['samples']} samples of both cores:"
+        f"{profile['workers']} workers at MTU {profile['mtu']} have a goodput of "
+        f"{profile['goodput_mbps']:.0f} Mb/s each. Together they send {profile['pairs_per_s']:.0f} pushes "
+        f"and receive as many results a second. The profiler took {profile['samples']} samples of both "
+        "cores:"
     )
     return said + "\n\n" + table(["part", "share", "us a pair"], rows)
 
@@ -294,7 +294,7 @@ def apart(figures: dict[str, Any]) -> str:
     ]
     head = ["what", "not attached", "attached", "ratio", "its middle half", "turns"]
     head += ["ns a run", "runs a second", "of a processor"]
-    return f"{table(head, rows)}\n\nThe machine's load was {figures['load']:.1f} when it began."
+    return f"{table(head, rows)}\n\nThe load average was {figures['load']:.1f} when the bench began."
 
 
 def engines(figures: dict[str, Any]) -> str:
@@ -320,8 +320,9 @@ def engines(figures: dict[str, Any]) -> str:
         if compared := layouts([row for row in figures["rows"] if row["mtu"] == mtu]):
             times, least, most = compared
             notes.append(
-                f"At MTU {mtu} wide lanes are {times:.1f} times one register per lane ({least:.1f} to "
-                f"{most:.1f} by round)."
+                f"At MTU {mtu} BMv2's goodput with wide lanes (64 in a register) is {times:.1f} times that "
+                "with one register per lane (least to most of the bench's rounds: "
+                f"{least:.1f} to {most:.1f})."
             )
     head = [
         "sums",
@@ -334,7 +335,10 @@ def engines(figures: dict[str, Any]) -> str:
         "switch's CPU us a push",
     ]
     if bmv2 := figures["bmv2"]:
-        notes.append(f"simple_switch {bmv2['version']}, {bmv2['logging']}; {figures['rounds']} rounds.")
+        notes.append(
+            f"BMv2 is simple_switch {bmv2['version']}, {bmv2['logging']}. The bench ran {figures['rounds']} "
+            "rounds."
+        )
     return table(head, rows) + "\n\n" + "\n".join(notes)
 
 

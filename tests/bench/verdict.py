@@ -299,8 +299,9 @@ def tables(series: Series, figures: dict[str, Any]) -> str:
         trusted, machine, doubted, links = wrong(rows, 1 + percent / 100)
         limits.append([f"{percent} %", f"{trusted} of {machine}", f"{doubted} of {links}"])
     chosen = (
-        f"The limit is {100 * (figures['limit'] - 1):.0f} %; links set a result if it is within "
-        f"{100 * TRUTH:.0f} % of the truth."
+        f"The verdict trusts a round that took at most {100 * (figures['limit'] - 1):.0f} % longer than its "
+        f'bound. The column "set by" says "links" if a round took at most {100 * TRUTH:.0f} % longer than '
+        'the time in the column "alone", and otherwise "machine".'
     )
     return "\n\n".join(
         [table(head, runs), table(["limit", 'false "trustworthy"', 'false "not"'], limits), chosen]

@@ -182,8 +182,11 @@ def test_the_table_of_engines_names_what_was_left_out() -> None:
     assert "| BMv2, wide lanes | 1500 | 100 | 90 to 120 | 30% | 1.00 | 2.00 | 50 |" in text
     assert "| ring (gloo) | 1500 | - | - | - | - | - | - |" in text
     assert "ring (gloo) at MTU 1500 was not measured: no such program." in text
-    assert "At MTU 1500 wide lanes are 5.0 times one register per lane (4.5 to 10.0 by round)." in text
-    assert "simple_switch 1.15.5, without logging macros; 3 rounds." in text
+    assert (
+        "At MTU 1500 BMv2's goodput with wide lanes (64 in a register) is 5.0 times that with one register "
+        "per lane (least to most of the bench's rounds: 4.5 to 10.0)."
+    ) in text
+    assert "BMv2 is simple_switch 1.15.5, without logging macros. The bench ran 3 rounds." in text
 
 
 def test_an_mtu_without_bmv2_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +278,7 @@ def test_ratios_are_of_neighbours_and_their_median_counts() -> None:
     assert compared.ratios == pytest.approx([1.1, 0.95, 1.2])
     said = before.summary({"before": "0123456789abcdef", "compared": [asdict(compared)]})
     assert "| goodput, Mb/s | 100 (50 to 200) | 110 (60 to 190) | 1.100 (0.950 to 1.200) | 3 |" in said
-    assert said.endswith("before: commit 0123456789ab.")
+    assert said.endswith('"Before" is commit 0123456789ab.')
 
 
 def test_systems_are_compared_at_the_same_gradients_a_packet_round_by_round() -> None:

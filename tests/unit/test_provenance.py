@@ -91,7 +91,7 @@ def test_a_commit_that_does_not_exist_is_seen(tmp_path: Path) -> None:
 def test_what_is_generated_names_both() -> None:
     said = measured_on(HOST, "clusters")
     assert "commit 000000000000." in said
-    assert said.endswith("Its code: `testbed/systems/aleph`.")
+    assert said.endswith("The numbers depend on this code: `testbed/systems/aleph`.")
 
 
 def git(folder: Path, *words: str) -> str:
