@@ -8,10 +8,6 @@
 #ifndef CALENDAR_H
 #define CALENDAR_H
 
-#define MOST_UNITS 250 /* pods' ToRs and the core have larger numbers, and no optical ports */
-#define WAITS_AGAIN 255 /* in the place of a way */
-#define MOST_RETURNS 7 /* of a frame to its queue, counted in the last bits of `latest` */
-
 /* In the place of a source address, which begins with 02:00 otherwise. */
 struct pass {
 	u8 unit;

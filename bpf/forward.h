@@ -2,7 +2,7 @@
 /*
  * The fast path of a unit's switches: IPv4 destination -> port, as the flows in Open vSwitch say. What has
  * no entry goes there; what is for a unit that none leads to counts as lost for want of a circuit. While a
- * timetable holds each matching has routes of its own, and such packets are lost here.
+ * timetable holds each matching has routes of its own between units, and such packets are lost here.
  */
 #ifndef FORWARD_H
 #define FORWARD_H
@@ -10,7 +10,6 @@
 #include "calendar.h"
 #include "timetable.h"
 
-#define MATCHING_SHIFT 16 /* in a route's owner */
 #define FIRST_PORT(unit) (((unit) - 1) * OPTICAL_STRIDE) /* of its optical ports' numbers, and none itself */
 
 /* Of the parallel circuits of a route, the packet's own, or while that is dark the next that is lit. */
@@ -70,8 +69,8 @@ static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, void *e
 	struct route_key key = {.owner = owner, .ip = ip->daddr, .prefix = 32};
 	struct route *route;
 
-	if (table) {
-		u32 device = way || owner > MOST_UNITS || !is_elsewhere(ip, owner) ? 0 : calendar_device();
+	if (table && owner <= MOST_UNITS && is_elsewhere(ip, owner)) {
+		u32 device = way ? 0 : calendar_device();
 
 		if (device)
 			return wait_behind(device, eth, owner, verdict);

@@ -14,14 +14,19 @@
 #define MAX_PROGRAMS 16
 #define MAX_GROUPS 4096
 #define MAX_GROUP_CELLS 8192 /* of all ways of all groups */
-#define MAX_ROUTES 131072
+#define MAX_ROUTES 262144
 #define MAX_OPTICAL_PORTS 16384
 #define OPTICAL_STRIDE 64 /* between two units' port numbers at the optical switch */
-#define MAX_MATCHINGS 32 /* of a timetable */
-#define MAX_MEETINGS 65536 /* of all of them */
+#define MAX_MATCHINGS 512 /* of a timetable; a power of two */
+#define MAX_MEETINGS 131072 /* of all of them */
 #define MAX_HOSTS 4096
 #define MAX_FLOWS 4096 /* of plain traffic that are counted; of more, the latest */
 #define MAX_COPIES 16384 /* pairs of devices by which places at hosts copy results */
+
+#define MATCHING_SHIFT 16 /* in a route's owner: above it a matching, from 1, or 0 */
+#define MOST_UNITS 250 /* pods' ToRs and the core have larger numbers, and no optical ports */
+#define WAITS_AGAIN 255 /* way of a pass: the frame missed its slot */
+#define MOST_RETURNS 7 /* of a frame to its queue, in the last bits of a pass's time */
 
 #define PORT_FABRIC 0 /* of another switch, or optical: what comes was checked where it entered */
 #define PORT_HOST 1 /* of a host */
@@ -150,7 +155,7 @@ struct timetable {
 	__u64 period_ns;
 	__u64 guard_ns; /* of darkness at the beginning of each matching */
 	__u64 count; /* matchings */
-	__u64 starts_ns[32]; /* when each begins in a period; the first at 0 */
+	__u64 starts_ns[512]; /* when each begins in a period, the first at 0; of none: NEVER_NS */
 };
 
 struct meeting_key {

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from controller.flows import (
+    UNIT_PREFIX,
     Flow,
     RouteChanges,
     Routes,
@@ -454,13 +455,18 @@ def _peers(circuits: Iterable[Circuit]) -> dict[int, int]:
     return {port: peer for c in circuits for port, peer in (_ends(c), _ends(c)[::-1])}
 
 
-def timed(topology: Topology, table: Timetable) -> tuple[list[dict[int, int]], list[dict[Dpid, Routes]]]:
+def timed(topology: Topology, table: Timetable) -> tuple[list[dict[int, int]], list[Mapping[Dpid, Routes]]]:
     """Return a timetable's matchings as the fast path holds them: peers by port, and the routes of each
-    switch over the matching's circuits alone.
+    unit's own switch to other units over the matching's circuits alone. Routes within a unit depend on no
+    circuit.
     """
     peers = [_peers(matching.circuits) for matching in table.matchings]
-    routes = [
-        {dpid: routes_of(dpid, flows) for dpid, flows in tor_flows(topology, matching.circuits).items()}
+    routes: list[Mapping[Dpid, Routes]] = [
+        {
+            dpid: {goal: by for goal, by in routes_of(dpid, flows).items() if goal[1] == UNIT_PREFIX}
+            for dpid, flows in tor_flows(topology, matching.circuits).items()
+            if dpid != addresses.CORE_DPID and not addresses.tor_rack(dpid)
+        }
         for matching in table.matchings
     ]
     return peers, routes

@@ -20,6 +20,7 @@ from testbed.topology.units import Unit
 COOKIE = 0x0F71  # marks the controller's flows, in the lower 16 bits
 HOST_PRIORITY, UNIT_PRIORITY, CIRCUIT_PRIORITY, UP_PRIORITY = 200, 100, 100, 50
 NOWHERE = 0  # out port of dropped packets
+UNIT_PREFIX = 24  # length of the networks that units and racks have
 
 _MAX_TORS = (
     addresses.MAX_UNITS * addresses.MAX_RACKS_PER_POD
@@ -226,7 +227,7 @@ def _flows_of_core(racks: Racks) -> frozenset[Flow]:
         Flow(
             UNIT_PRIORITY,
             ip=addresses.rack_network(Unit(unit), rack),
-            prefix=24,
+            prefix=UNIT_PREFIX,
             out_port=addresses.core_port_number(Unit(unit)),
         )
         for unit, (pod, _) in enumerate(racks, 1)
@@ -262,7 +263,7 @@ def _to_rack(ip: str, rack: int) -> Flow:
 @lru_cache(1 << 16)
 def _to_network(network: str, ports: tuple[int, ...]) -> Flow:
     first, *others = (addresses.optical_number(port) for port in ports)
-    return Flow(UNIT_PRIORITY, ip=network, prefix=24, out_port=first, parallel_ports=tuple(others))
+    return Flow(UNIT_PRIORITY, ip=network, prefix=UNIT_PREFIX, out_port=first, parallel_ports=tuple(others))
 
 
 def routes_of(dpid: Dpid, flows: frozenset[Flow]) -> Routes:

@@ -107,7 +107,7 @@ def _lines(action: str, answer: Any) -> list[str]:
     from testbed.messages.coding import decode
     from testbed.messages.controller import CircuitTargets, CrossedFrames, LitCircuits, ReconfigurationEvent
     from testbed.messages.links import CalendarStatus
-    from testbed.messages.timetable import TimetableStatus
+    from testbed.messages.timetable import TimetableBegun
 
     if action == "list":
         now = decode(LitCircuits, answer, "circuits")
@@ -115,7 +115,8 @@ def _lines(action: str, answer: Any) -> list[str]:
         lines += [f"{port} is dark" for port in now.dark]
         return _schedule(now.timetable) + lines if now.timetable else lines
     if action == "schedule":
-        return _schedule(decode(TimetableStatus, answer, "schedule"))
+        begun = decode(TimetableBegun, answer, "schedule")
+        return [*_schedule(begun), *(f"note: {note}" for note in begun.notes)]
     if action == "unschedule":
         return ["circuits are as they were before the schedule"]
     if action == "crossings":
@@ -149,7 +150,8 @@ def _queue(queue: CalendarStatus) -> str:
 
 def _schedule(table: TimetableStatus) -> list[str]:
     head = f"every {table.period_ms:g} ms, each dark for {table.guard_ms:g} ms first:"
-    return [head] + [f"from {each.start_ms:g} ms: {_shown(each.circuits)}" for each in table.matchings]
+    matchings = [f"from {each.start_ms:g} ms: {_shown(each.circuits)}" for each in table.matchings]
+    return [head, *matchings]
 
 
 def _event(event: ReconfigurationEvent) -> str:

@@ -6,13 +6,15 @@ The controller plans and sets the circuits; the daemon knows which jobs use them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from testbed.aggregation.system import Layout
 from testbed.client.requests import CircuitsRequest
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.supply import hindrance, stranded
+from testbed.machine.links import ETHERNET_BYTES
 from testbed.messages.coding import decode
 from testbed.messages.controller import (
     CircuitsExchanged,
@@ -23,16 +25,19 @@ from testbed.messages.controller import (
 )
 from testbed.messages.jobs import NetworkUse
 from testbed.messages.status import CircuitUse
-from testbed.messages.timetable import TimetableStatus
+from testbed.messages.timetable import TimetableBegun, TimetableStatus
 from testbed.ocs.circuits import Circuit, checked, circuit
-from testbed.ocs.timetable import as_data, parse
+from testbed.ocs.routes import next_hops
+from testbed.ocs.timetable import Timetable, as_data, parse
 from testbed.ocs.using import losing, over_core, used
 from testbed.topology import addresses
+from testbed.topology.addresses import unit_name
 from testbed.topology.fields import shown
 from testbed.topology.model import Topology
 from testbed.topology.units import UnitPair
 
 ACTIONS = ("request", "set", "add", "remove", "clear", "reset", "schedule", "unschedule")
+_MOST_PAIRS = 8  # named in one note
 _MOST_TRIES = 20  # in each the circuits had changed between reading and setting them
 
 Controller = Callable[..., Any]  # (op, **arguments) -> result
@@ -43,7 +48,7 @@ def answer(
     layouts: Callable[[], Mapping[int, Layout]],
     controller: Controller,
     request: CircuitsRequest,
-) -> CircuitsMade | TimetableStatus | None:
+) -> CircuitsMade | TimetableBegun | None:
     """Set the requested circuits, or start or end a timetable (`schedule`, `unschedule`). Return the
     history's event (None if nothing had to change) and the jobs that lost circuits; of a timetable its data.
     Unless `force` is set, RequestError names the jobs that would lose circuits.
@@ -78,7 +83,7 @@ def schedule(
     layouts: Callable[[], Mapping[int, Layout]],
     controller: Controller,
     request: CircuitsRequest,
-) -> TimetableStatus:
+) -> TimetableBegun:
     """Start the requested timetable, and return it as the controller accepted it. Unless `force` is set,
     RequestError names the running jobs that it hinders.
     """
@@ -87,7 +92,35 @@ def schedule(
     hindered = _of_jobs(layouts(), lambda layout: hindrance(layout, timetable, topology))
     if hindered and not request.force:
         raise RequestError(f"circuits schedule: {hindered}; --force starts it")
-    return decode(TimetableStatus, controller("schedule", schedule=request.schedule), "schedule")
+    begun = decode(TimetableStatus, controller("schedule", schedule=request.schedule), "schedule")
+    notes = tuple(_notes(topology, parse(request.schedule, topology.planes)))
+    return TimetableBegun(begun.period_ms, begun.guard_ms, begun.matchings, notes)
+
+
+def _notes(topology: Topology, table: Timetable) -> Iterator[str]:
+    """Yield a line about pairs of units between which a timetable's packets are lost, and one about queues
+    that are shorter than a time slot.
+    """
+    units = [unit.index for unit in topology.units]
+    apart = set(itertools.permutations(units, 2)) if topology.core_link is None else set()
+    for matching in table.matchings:
+        hops = next_hops(matching.circuits, units)
+        apart -= {(unit, goal) for unit in units for goal in hops[unit]} if apart else set()
+    if apart:
+        pairs = sorted({(min(pair), max(pair)) for pair in apart})
+        names = ", ".join(f"{unit_name(a)}-{unit_name(b)}" for a, b in pairs[:_MOST_PAIRS])
+        more = f" and {len(pairs) - _MOST_PAIRS} more pairs" if len(pairs) > _MOST_PAIRS else ""
+        yield f"no matching joins {names}{more}: packets between these units are lost"
+    rates = [topology.emulated_mbps(topology.optical_mbps(port)) for port in topology.optical_ports]
+    fastest_mbps = max((rate for rate in rates if rate is not None), default=0.0)
+    starts_ns = [each.start_ns for each in table.matchings]
+    longest_ns = max(end - start for start, end in itertools.pairwise([*starts_ns, table.period_ns]))
+    frames = (longest_ns - table.guard_ns) * fastest_mbps / 8e3 / (topology.mtu + ETHERNET_BYTES)
+    if topology.has_calendar and frames > topology.ocs.calendar_packets:
+        yield (
+            f"a time slot has time for {frames:.0f} full packets, and only {topology.ocs.calendar_packets} "
+            f"wait for it (ocs.calendar_packets): a slot may end with its link idle"
+        )
 
 
 def unschedule(

@@ -22,3 +22,10 @@ class TimetableStatus:
     period_ms: Number
     guard_ms: Number
     matchings: tuple[MatchingStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TimetableBegun(TimetableStatus):
+    """A timetable that has begun; `notes` say what its user may not expect of it."""
+
+    notes: tuple[str, ...]

@@ -73,6 +73,7 @@ SLOTS = JOB_SLOTS + GROUP_SLOTS  # of a place
 P4_OWN_CELLS = 2048  # register cells of a P4 switch after those of slots: for systems' programs
 P4_CELLS = SLOTS + P4_OWN_CELLS
 
+_MATCHINGS = 512
 SIZES: tuple[Number, ...] = (
     Number("MAX_PORTS", 8192, 32),
     Number("MAX_ENTRIES", 4096, 32),
@@ -84,16 +85,27 @@ SIZES: tuple[Number, ...] = (
     Number("MAX_PROGRAMS", 16, 32),
     Number("MAX_GROUPS", 4096, 32),
     Number("MAX_GROUP_CELLS", 8192, 32, "of all ways of all groups"),
-    Number("MAX_ROUTES", 131072, 32),
+    Number("MAX_ROUTES", 262144, 32),
     Number("MAX_OPTICAL_PORTS", 16384, 32),
     Number("OPTICAL_STRIDE", 64, 32, "between two units' port numbers at the optical switch"),
-    Number("MAX_MATCHINGS", 32, 32, "of a timetable"),
-    Number("MAX_MEETINGS", 65536, 32, "of all of them"),
+    Number("MAX_MATCHINGS", _MATCHINGS, 32, "of a timetable; a power of two"),
+    Number("MAX_MEETINGS", 131072, 32, "of all of them"),
     Number("MAX_HOSTS", 4096, 32),
     Number("MAX_FLOWS", 4096, 32, "of plain traffic that are counted; of more, the latest"),
     Number("MAX_COPIES", 16384, 32, "pairs of devices by which places at hosts copy results"),
 )
 """Sizes of the XDP programs' maps."""
+
+MATCHING_SHIFT = 16
+WAITS_AGAIN, MOST_RETURNS = 255, 7
+NEVER_NS = 1 << 62
+CALENDAR_NUMBERS = (
+    Number("MATCHING_SHIFT", MATCHING_SHIFT, 32, "in a route's owner: above it a matching, from 1, or 0"),
+    Number("MOST_UNITS", 250, 32, "pods' ToRs and the core have larger numbers, and no optical ports"),
+    Number("WAITS_AGAIN", WAITS_AGAIN, 32, "way of a pass: the frame missed its slot"),
+    Number("MOST_RETURNS", MOST_RETURNS, 32, "of a frame to its queue, in the last bits of a pass's time"),
+)
+"""Of timetables, and of the frames that wait for a slot in one."""
 
 PORT = Record(
     "port",
@@ -252,7 +264,9 @@ TIMETABLE = Record(
         Member("period_ns", U64),
         Member("guard_ns", U64, "of darkness at the beginning of each matching"),
         Member("count", U64, "matchings"),
-        Member("starts_ns", U64, "when each begins in a period; the first at 0", 32),
+        Member(
+            "starts_ns", U64, "when each begins in a period, the first at 0; of none: NEVER_NS", _MATCHINGS
+        ),
     ),
 )
 

@@ -101,6 +101,8 @@ def places_header() -> str:
         "/* Of the maps. */",
         *_defines(places.SIZES),
         "",
+        *_defines(places.CALENDAR_NUMBERS),
+        "",
         *_defines(named("PORT_", places.Port, 32)),
         "",
         *_defines(named("ROLE_", places.Role, 32)),

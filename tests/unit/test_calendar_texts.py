@@ -14,10 +14,10 @@ from testbed.daemon import circuits
 from testbed.errors import RequestError
 from testbed.jobs.supply import hindrance
 from testbed.messages.coding import as_json, decode
-from testbed.messages.timetable import MatchingStatus, TimetableStatus
+from testbed.messages.timetable import MatchingStatus, TimetableBegun, TimetableStatus
 from testbed.status import calendar_text, page
 from testbed.topology.load import parse
-from testbed.topology.model import LinkSpec
+from testbed.topology.model import LinkSpec, Topology
 from testbed.topology.units import Unit
 from testbed.wire.transports import GLOO, PACKETS
 from tests.forests import p4inc
@@ -103,10 +103,11 @@ def test_a_timetable_that_hinders_a_running_job_wants_force() -> None:
         circuits.answer(TOPOLOGY, lambda: jobs, controller, request)
     assert started == []
     answer = circuits.answer(TOPOLOGY, lambda: jobs, controller, replace(request, force=True))
-    assert answer == decode(TimetableStatus, {**described, "guard_ms": 0}, "schedule")
+    notes = ["no matching joins u1-u3, u1-u4, u2-u3, u2-u4, u3-u4: packets between these units are lost"]
+    assert answer == decode(TimetableBegun, {**described, "guard_ms": 0, "notes": notes}, "schedule")
     assert started == [("schedule", {"schedule": described})]
     wrong = CircuitsRequest(action="schedule", schedule={"period_ms": 9})
-    with pytest.raises(RequestError, match="matchings: None; a list of 1 to 32 is accepted"):
+    with pytest.raises(RequestError, match="matchings: None; a list of 1 to 512 is accepted"):
         circuits.answer(TOPOLOGY, dict, controller, wrong)
 
 
@@ -137,3 +138,33 @@ def test_the_end_of_a_timetable_that_strands_a_running_job_wants_force() -> None
     del jobs[4]
     circuits.answer(TOPOLOGY, lambda: jobs, controller, request)
     assert asked[1:] == ["circuits", "unschedule", "circuits", "unschedule"]
+
+
+@pytest.mark.parametrize(
+    ("topology", "period_ms", "notes"),
+    [
+        (CORE, 10, []),
+        (
+            replace(CORE, scale=1),
+            10,
+            ["a time slot has time for 16513 full packets, and only 200 wait for it"],
+        ),
+        (replace(CORE, scale=1, mtu=9000), 10, []),
+        (
+            replace(CORE, ocs=replace(CORE.ocs, calendar_packets=2000)),
+            1000,
+            ["for 8256 full packets, and only"],
+        ),
+    ],
+    ids=["enough", "a fast link", "nothing waits", "a long slot"],
+)
+def test_a_queue_shorter_than_a_slot_is_said(topology: Topology, period_ms: int, notes: list[str]) -> None:
+    described = {
+        "period_ms": period_ms,
+        "matchings": [{"start_ms": 0, "circuits": []}, {"start_ms": period_ms / 2, "circuits": []}],
+    }
+    request = CircuitsRequest(action="schedule", schedule=described)
+    answer = circuits.answer(topology, dict, lambda *_, **__: {**described, "guard_ms": 0}, request)
+    assert isinstance(answer, TimetableBegun)
+    assert len(answer.notes) == len(notes)
+    assert all(words in note for words, note in zip(notes, answer.notes, strict=True))

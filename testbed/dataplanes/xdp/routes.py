@@ -26,13 +26,13 @@ from testbed.dataplanes.xdp.syscall import (
     records,
     u32,
 )
-from testbed.dataplanes.xdp.timetable import MATCHING_SHIFT
 from testbed.errors import SettingError
 from testbed.ocs.routes import Rerouted
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.units import Unit
 from testbed.wire.frame import mac_bytes
+from testbed.wire.places import MATCHING_SHIFT
 from testbed.wire.records import filled
 
 Routes = Mapping[tuple[str, int], tuple[tuple[str, ...], str]]

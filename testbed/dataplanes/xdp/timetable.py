@@ -12,9 +12,9 @@ from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.syscall import map_delete, map_keys, map_lookup, map_update, u32
 from testbed.errors import RequestError, SettingError
 from testbed.ocs.timetable import Kept, Timetable
+from testbed.wire.places import MATCHING_SHIFT, NEVER_NS
 from testbed.wire.records import filled
 
-MATCHING_SHIFT = 16  # in a route's owner: the matching's number, from 1, is above; 0: of no timetable
 DIFFER = "schedule: what was set and what is read back differ"
 
 Entries = Mapping[bytes, bytes]  # of a map, by key
@@ -49,6 +49,7 @@ class KeptTimetable:
                 guard_ns=table.guard_ns,
                 count=len(table.matchings),
             )
+            record["starts_ns"] = NEVER_NS
             record["starts_ns"][: len(table.matchings)] = [each.start_ns for each in table.matchings]
             map_update(self._timetables, u32(0), record.tobytes())
             record["start_ns"] = start_ns()

@@ -44,9 +44,8 @@ __attribute__((used)) static const char sources_digest[] = SOURCES_DIGEST;
 #define BATCH 32
 #define UNITS 256 /* a unit's number is a byte of an address */
 #define MOST_WAYS 40 /* optical ports of a unit */
-#define MATCHING_SHIFT 16
+#define LEAST_PLAN 4096
 #define PRIORITY 1
-#define WAITS_AGAIN 255 /* as in bpf/calendar.h */
 #define AHEAD_NS 400000LL /* of a link's queue that is filled at a time: longer than a timer is late */
 #define EARLY_NS 5000LL	  /* after the guard before a frame is sent */
 #define LAST_NS 60000LL	  /* before the end of a slot no further frame begins; less in short slots */
@@ -55,7 +54,6 @@ __attribute__((used)) static const char sources_digest[] = SOURCES_DIGEST;
 #define GRACE_NS 1000000000LL /* after a timetable's end, for frames that only another one leads on */
 #define DARK_NS 5000000LL /* between looks at a port whose darkness has no end yet */
 #define MOST_BATCHES 16	  /* that are received before what waits is served */
-#define MOST_RETURNS 7	  /* of a frame to its queue; in the last bits of a pass's time */
 #define ROOM_FOR_RETURNS 64
 #define MOST_BYTES (1ULL << 29) /* that wait in all queues */
 #define RATES (1 << 15)
@@ -93,6 +91,12 @@ struct ways { /* by parallel circuits */
 	uint32_t links[MOST_WAYS]; /* positions in `links` */
 };
 
+/* One of the plan: the ways of a unit's frames for a goal in a matching. */
+struct place {
+	uint32_t number; /* of matching, unit and goal, and 1; 0: none */
+	uint32_t ways;	 /* a position in `ways` */
+};
+
 struct calendar {
 	pthread_t thread;
 	pthread_mutex_t lock; /* of rates and of `overrun` */
@@ -101,7 +105,8 @@ struct calendar {
 	uint32_t packets, mark_from, frame_bytes;
 	/* the plan of the timetable that runs */
 	struct timetable table;
-	uint32_t *plan; /* positions in `ways` by matching, unit and goal; matching 0: of no timetable */
+	struct place *plan; /* by number, spread; matching 0: of no timetable */
+	uint32_t plan_room, plan_count; /* the room is a power of two, and at most half of it is taken */
 	struct ways *ways; /* the first: none */
 	uint32_t ways_count, ways_room;
 	uint64_t reached[UNITS][UNITS / 64]; /* goals that some matching leads to, by unit */
@@ -150,16 +155,53 @@ static long bpf_map(int command, int fd, const void *key, void *value)
 
 /* ---- the plan ---- */
 
-static uint32_t *place_of(struct calendar *c, uint32_t matching, uint32_t unit, uint32_t goal)
+/* Where a number is in the plan, or would be. */
+static struct place *place_of(struct calendar *c, uint32_t number)
 {
-	return c->plan + ((size_t)matching * UNITS + unit) * UNITS + goal;
+	uint32_t at = number * SPREAD_FACTOR;
+
+	for (at &= c->plan_room - 1; c->plan[at].number && c->plan[at].number != number;)
+		at = (at + 1) & (c->plan_room - 1);
+	return c->plan + at;
+}
+
+static uint32_t number_of(uint32_t matching, uint32_t unit, uint32_t goal)
+{
+	return (matching * UNITS + unit) * UNITS + goal + 1;
+}
+
+static int make_plan(struct calendar *c, uint32_t room)
+{
+	struct place *before = c->plan;
+	uint32_t count = c->plan_room;
+
+	c->plan = calloc(room, sizeof(*c->plan));
+	c->plan_room = c->plan ? room : 0;
+	for (uint32_t i = 0; c->plan && i < count; i++)
+		if (before[i].number)
+			*place_of(c, before[i].number) = before[i];
+	free(before);
+	return c->plan ? 0 : -1;
+}
+
+static struct ways *ways_of(struct calendar *c, uint32_t matching, uint32_t unit, uint32_t goal)
+{
+	return c->ways + place_of(c, number_of(matching, unit, goal))->ways;
 }
 
 /* The ways that are written for a matching, a unit and a goal; 0: there is no room. */
-static struct ways *new_ways(struct calendar *c, uint32_t *place)
+static struct ways *new_ways(struct calendar *c, uint32_t matching, uint32_t unit, uint32_t goal)
 {
-	if (*place)
-		return c->ways + *place;
+	uint32_t number = number_of(matching, unit, goal);
+	struct place *place = place_of(c, number);
+
+	if (place->number)
+		return c->ways + place->ways;
+	if (2 * (c->plan_count + 1) > c->plan_room) {
+		if (make_plan(c, 2 * c->plan_room))
+			return 0;
+		place = place_of(c, number);
+	}
 	if (c->ways_count == c->ways_room) {
 		uint32_t room = c->ways_room ? 2 * c->ways_room : 256;
 		struct ways *ways = realloc(c->ways, room * sizeof(*ways));
@@ -169,7 +211,8 @@ static struct ways *new_ways(struct calendar *c, uint32_t *place)
 		c->ways = ways;
 		c->ways_room = room;
 	}
-	*place = c->ways_count;
+	*place = (struct place){number, c->ways_count};
+	c->plan_count++;
 	c->ways[c->ways_count] = (struct ways){0};
 	return c->ways + c->ways_count++;
 }
@@ -238,12 +281,14 @@ static int read_plan(struct calendar *c)
 	if (bpf_map(BPF_MAP_LOOKUP_ELEM, c->timetable_fd, &zero, &c->table) || c->table.count > MAX_MATCHINGS)
 		return -1;
 	free(c->plan);
+	c->plan = 0;
+	c->plan_room = 0;
+	c->plan_count = 0;
 	c->link_count = 0;
 	c->ways_count = 0;
 	memset(c->reached, 0, sizeof(c->reached));
 	memset(c->link_of, 0, sizeof(c->link_of));
-	c->plan = calloc((c->table.count + 1) * (size_t)UNITS * UNITS, sizeof(*c->plan));
-	if (!c->plan || !new_ways(c, c->plan))
+	if (make_plan(c, LEAST_PLAN) || !new_ways(c, 0, 0, 0)) /* no goal of no unit: the ways 0 */
 		return -1; /* `run` tries again */
 	while (!bpf_map(BPF_MAP_GET_NEXT_KEY, c->routes_fd, before, &next)) {
 		uint32_t matching = next.owner >> MATCHING_SHIFT;
@@ -254,7 +299,7 @@ static int read_plan(struct calendar *c)
 		    bpf_map(BPF_MAP_LOOKUP_ELEM, c->routes_fd, &key, &route) || !route.ifindex)
 			continue;
 		uint32_t unit = key.owner & 0xff, goal = unit_in(key.ip);
-		struct ways *ways = new_ways(c, place_of(c, matching, unit, goal));
+		struct ways *ways = new_ways(c, matching, unit, goal);
 		int link = link_at(c, unit, &route);
 
 		if (!ways || link < 0)
@@ -490,7 +535,7 @@ static enum service serve(struct calendar *c, uint32_t unit, uint32_t goal, cons
 			  int64_t now, int64_t *due)
 {
 	struct frame *frame = first_of(c->queues[unit] + goal);
-	struct ways *ways = c->ways + *place_of(c, span->matching, unit, goal);
+	struct ways *ways = ways_of(c, span->matching, unit, goal);
 	uint32_t way, latest;
 	int64_t begin, lit_ns;
 	struct link *link;
