@@ -12,9 +12,10 @@ from tests.privileged.inside import findings
 pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs"), pytest.mark.usefixtures("nothing_left")]
 
 
-def test_every_frame_waits_for_its_slot_and_none_is_lost_or_overtaken() -> None:
+@pytest.mark.parametrize("scenario", ["every_pair", "many_matchings"])
+def test_every_frame_waits_for_its_slot_and_none_is_lost_or_overtaken(scenario: str) -> None:
     """Without queues two of three frames would find no circuit."""
-    seen = findings("calendar_scenarios:every_pair", rig())
+    seen = findings(f"calendar_scenarios:{scenario}", rig())
     queues = seen["queues"]
     missed = sum(queue["missed"] for queue in queues.values())
     for numbers in seen["came"]:
