@@ -11,7 +11,7 @@ import io
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +24,8 @@ from reproductions.aleph.micro import tables as micro_tables
 from reproductions.claims import Finding
 from reproductions.claims import tally as statements
 from reproductions.live import trust
-from reproductions.p4inc.live import queue, tables
+from reproductions.p4inc.live import tables
+from reproductions.p4inc.live.report import SimulatedQueue
 from testbed.aggregation.figure import Figure
 from testbed.errors import TestbedError
 from testbed.figures import verdict_gate
@@ -77,15 +78,13 @@ def _micro(name: str) -> Report:
 
 
 def _p4inc(name: str) -> Report:
-    report: Report = {"scale": 400, "iterations": 5, "runs": 2, "optical_gbps": 20.0, "optical_ports": 2}
     if name == "fig5":
         rows = test_reproduce_live.throughput({"resnet50": 1.5, "vgg16": 2.5})
-        return report | {"version": 1, "rows": plain(rows)}
-    rows = test_reproduce_live.ROWS
-    report |= {"rows": rows, "prediction": tables.prediction(rows), "slot_s": 1.0, "inc": 4}
-    none: list[Any] = []
-    report["ahead"] = {"rows": none, "claims": tables.claims(none)}
-    return report | {"costs": asdict(queue.Costs(0.1, 0.5, 0.7))}
+        return {"version": 1, "rows": plain(rows), "iterations": 5, "scale": 400}
+    nothing_simulated = SimulatedQueue((), tables.claims(()))
+    report: Report = plain(replace(test_reproduce_live.queue_report(), ahead=nothing_simulated))
+    del report["trust"]
+    return report
 
 
 SAMPLES: Mapping[str, Callable[[str], Report]] = {
