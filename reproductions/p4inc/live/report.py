@@ -172,9 +172,12 @@ class TrendFinding(QueueFinding):
 
 @dataclass(frozen=True, slots=True)
 class GatedFinding(QueueFinding):
-    """A claim with the verdict word that the gate left it."""
+    """A claim with the verdict word that the gate left it. `of`: a trend's points, or the runs that the gate
+    counted where it left no word.
+    """
 
     verdict: str | None
+    of: int | UnsetType = UNSET
 
 
 @dataclass(frozen=True, slots=True)

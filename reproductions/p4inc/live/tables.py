@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reproductions.p4inc.live.claims import (
@@ -162,6 +163,8 @@ def _show_claims(report: QueueReport, console: Console) -> None:
     for claim, gated, foreseen in findings:
         if gated.verdict is None and foreseen.verdict is None:
             continue  # a scheme or a model was not run
+        if isinstance(claim, TrendFinding) and not isinstance(gated.of, UnsetType):
+            claim = replace(claim, of=gated.of)
         paper, less = _paper_and_less(claim)
         texts = [paper, _ours(claim), less, gated.verdict or "", _ours(foreseen)]
         name = f"{MODELS[claim.model]}: " if claim.model else ""
