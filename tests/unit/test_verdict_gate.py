@@ -20,7 +20,7 @@ import pytest
 from rich.console import Console
 
 from reproductions import verdicts
-from reproductions.aleph.micro import tables as micro_tables
+from reproductions.aleph.micro.report import MicroReport
 from reproductions.claims import Finding
 from reproductions.claims import tally as statements
 from reproductions.live import trust
@@ -51,30 +51,29 @@ BAD = {**GOOD, "trustworthy": False, "reasons": [{"name": "busy", "text": "other
 
 
 def _micro(name: str) -> Report:
-    row = test_aleph_micro.row
-    rows = [row("xdp-native", 17.0), row("xdp-generic", 12.0), row("tcp", 1.6)]
+    report = plain(_micro_report(name))
+    return {key: value for key, value in report.items() if key not in ("claims", "live")}
+
+
+def _micro_report(name: str) -> MicroReport[Any]:
+    row, report = test_aleph_micro.row, test_aleph_micro.report
     if name == "fig6":
-        more = {"asked_per_s": 1.0, "per_s": 1.0, "loss": 0.0}
-        rows = [row("xdp-native", 5.0, offered=0.5, **more)]
-        rows += [row("xdp-native", 5.0, offered=0.9, **{**more, "load": 0.95, "loss": 0.001})]
+        points = [row("xdp-native", 5.0, offered=0.5, asked_per_s=1.0, per_s=1.0)]
+        points += [replace(points[0], offered=0.9, load=0.95, loss=0.001)]
+        return report(name, points)
     if name == "fig7":
-        rows = [
-            {
-                "case": case,
-                "asked_per_s": rate,
-                "per_s": rate,
-                "median_us": us,
-                "waited": 0.0,
-                "shared": False,
-            }
-            | {"loss": 0.0, "mean_us": us, "p99_us": us}
-            for case, us in (("xdp", 100.0), ("tcp", 200.0))
-            for rate in (1.0, 1e5)
-        ]
-    for each in rows:
-        each.setdefault("offered", None)
-        each.setdefault("target_gbps", None)
-    return test_aleph_micro.report(name, rows) | {"trust": micro_tables.trust(rows)}
+        return report(
+            name,
+            [
+                test_aleph_micro.timed(case, rate, us)
+                for case, us in (("xdp", 100.0), ("tcp", 200.0))
+                for rate in (1.0, 1e5)
+            ],
+        )
+    cases = (("xdp-native", 17.0), ("xdp-generic", 12.0), ("tcp", 1.6))
+    if name == "fig8":
+        return report(name, [test_aleph_micro.copied(case, rate) for case, rate in cases])
+    return report(name, [row(case, rate, target_gbps=None) for case, rate in cases])
 
 
 def _p4inc(name: str) -> Report:
