@@ -8,8 +8,8 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from reproductions.reports import Trust
 from testbed.client import rpc, temporary
@@ -21,9 +21,8 @@ from testbed.messages.result import RunResult
 from testbed.messages.statistics import Statistics
 from testbed.messages.submission import SubmissionResult
 from testbed.messages.verdict import JobVerdict
-from testbed.topology.load import parse
+from testbed.topology.load import load
 from testbed.topology.model import Topology
-from testbed.topology.yaml_text import written
 
 _ANSWER_S = 60.0
 
@@ -70,17 +69,19 @@ def runs_folder(out: Path, figure: str) -> Path:
 
 
 @contextlib.contextmanager
-def testbed(what: str, config: dict[str, Any], folder: Path) -> Iterator[TestbedOfFigures]:
-    """Bring up a testbed of this configuration, written to `folder` as YAML, for the duration of the block.
+def testbed(what: str, configuration: str, folder: Path) -> Iterator[TestbedOfFigures]:
+    """Bring up a testbed of this configuration (YAML), written to `folder`, for the duration of the block.
     Its name ends with this process's number.
     """
     file, log = folder / f"{what}.yaml", folder / f"{what}.log"
     with Caller.of_this_process().acting():
-        file.write_text(written(config))
+        file.write_text(configuration)
         log.write_text("")
     name = f"{what}-{os.getpid()}"
     with temporary.running(name, str(file)):
-        yield TestbedOfFigures(name, parse(config, name), log)
+        with Caller.of_this_process().acting():
+            topology = replace(load(file), name=name)
+        yield TestbedOfFigures(name, topology, log)
 
 
 def run_result(file: Path) -> RunResult:

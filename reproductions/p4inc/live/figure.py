@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reproductions.experiment import QUICK, Chart, Experiment, ExperimentOption
-from reproductions.p4inc.live.setting import FOUR, SCALE
+from reproductions.p4inc.live.setting import FOUR, SCALE, configuration
 from testbed.errors import RequestError
 from testbed.systems.p4inc.policies import catalogue
 from workloads import models
@@ -152,15 +152,13 @@ def _queue_lasts_s(figure: str, options: Namespace) -> float:
     """Return the simulated seconds of all runs. A schedule that never ends raises TestbedError here."""
     from reproductions.p4inc.live import ahead
 
-    topology, _, _, trials = _planned(figure, options)
+    topology, _, trials = _planned(figure, options)
     return sum(ahead.lasts_s(topology, trial, options.slot) + RUN_S for trial in trials)
 
 
-def _planned(
-    figure: str, options: Namespace
-) -> tuple[Topology, dict[str, Any], list[JobKind], list[LiveTrial]]:
-    """Return the network, its configuration, the kinds of jobs, and the runs."""
-    from reproductions.p4inc.live import queue, setting
+def _planned(figure: str, options: Namespace) -> tuple[Topology, list[JobKind], list[LiveTrial]]:
+    """Return the network, the kinds of jobs, and the runs."""
+    from reproductions.p4inc.live import queue
     from reproductions.p4inc.live.model import JobKind
     from testbed.topology.load import parse
 
@@ -172,8 +170,11 @@ def _planned(
         for seed in range(1, options.runs + 1)
         for scheme in options.schemes
     ]
-    config = setting.configuration(options.scale, options.optical_gbps, options.ports, options.inc)
-    return parse(config, figure), config, kinds, trials
+    return parse(_configuration(options), figure), kinds, trials
+
+
+def _configuration(options: Namespace) -> dict[str, Any]:
+    return configuration(options.scale, options.optical_gbps, options.ports, options.inc)
 
 
 def _queue(figure: str, options: Namespace, out: Path) -> QueueReport:
@@ -181,14 +182,16 @@ def _queue(figure: str, options: Namespace, out: Path) -> QueueReport:
     from reproductions.p4inc.live import ahead, queue, tables
     from reproductions.p4inc.live.report import QueueReport, SimulatedQueue
     from reproductions.progress import progress
+    from testbed.topology.yaml_text import written
 
     runs = runs_folder(out, figure)
-    topology, config, kinds, trials = _planned(figure, options)
+    topology, kinds, trials = _planned(figure, options)
     seeds = range(1, options.runs + 1)
     jobs = () if options.quick else ahead.JOBS
     foreseen = list(ahead.rows(topology, kinds, jobs, seeds, options.schemes, options.slot))
     with progress("figures 6 and 7", len(trials), lines=True) as on_done:
-        rows, costs = queue.sweep(trials, options.slot, config, runs, on_done, 1 if options.quick else 3)
+        text, costs_times = written(_configuration(options)), 1 if options.quick else 3
+        rows, costs = queue.sweep(trials, options.slot, text, runs, on_done, costs_times)
     return QueueReport(
         version=VERSION,
         rows=rows,

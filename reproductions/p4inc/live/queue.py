@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from reproductions import live
 from reproductions.example_jobs import LAYERS, LayersResult
@@ -309,15 +308,15 @@ def _one(
 def sweep(
     trials: Sequence[LiveTrial],
     slot_s: float,
-    config: dict[str, Any],
+    configuration: str,
     folder: Path,
     on_done: Callable[[str], None],
     costs_times: int = 3,
 ) -> tuple[list[QueueRow], Costs]:
-    """Run all trials on one testbed, after `costs_times` jobs that measure process costs. Raises the first
-    error of a run, with the trial's name.
+    """Run all trials on one testbed of this configuration (YAML), after `costs_times` jobs that measure
+    process costs. Raises the first error of a run, with the trial's name.
     """
-    with live.testbed("fig7", config, folder) as testbed:
+    with live.testbed("fig7", configuration, folder) as testbed:
         costs_ = finished_runs.row(
             folder, "costs", Costs, lambda: costs(testbed, slot_s, folder, costs_times)
         )

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from reproductions import live
 from reproductions.reports import FigureReport, NumberedRow
@@ -24,6 +23,7 @@ from testbed.figures import finished_runs, machine_load
 from testbed.interpreters import isolated
 from testbed.messages.verdict import Reason
 from testbed.topology.model import MOST_RECORDS
+from testbed.topology.yaml_text import written
 
 WORKERS = 3
 MTU = 4200  # 1,024 gradients of a packet, and headers
@@ -120,13 +120,16 @@ class StreamReport(FigureReport):
     rows: Sequence[StreamRow]
 
 
-def network() -> dict[str, Any]:
-    return {
-        "units": [{"hosts": WORKERS}],
-        "host_rate_mbps": "unshaped",
-        "mtu": MTU,
-        "inc": {"blocks": MOST_RECORDS},
-    }
+def network() -> str:
+    """Return the configuration of a rack of unshaped hosts, as YAML."""
+    return written(
+        {
+            "units": [{"hosts": WORKERS}],
+            "host_rate_mbps": "unshaped",
+            "mtu": MTU,
+            "inc": {"blocks": MOST_RECORDS},
+        }
+    )
 
 
 def aged(timeouts_ms: Sequence[float], runs: int, folder: Path, on_done: OnDone) -> list[AgedRow]:
