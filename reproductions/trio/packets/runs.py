@@ -21,6 +21,7 @@ from testbed.client.caller import Caller
 from testbed.emulation.namespaces import die_with_parent
 from testbed.figures import finished_runs, machine_load
 from testbed.interpreters import isolated
+from testbed.messages.coding import decode
 from testbed.messages.verdict import Reason
 from testbed.topology.model import MOST_RECORDS
 from testbed.topology.yaml_text import written
@@ -120,6 +121,13 @@ class StreamReport(FigureReport):
     rows: Sequence[StreamRow]
 
 
+@dataclass(frozen=True, slots=True)
+class PacketTimes:
+    """The result of a worker of worker.py."""
+
+    seconds: Sequence[float]
+
+
 def network() -> str:
     """Return the configuration of a rack of unshaped hosts, as YAML."""
     return written(
@@ -196,7 +204,7 @@ def _run(
     words: Sequence[str],
     script: Sequence[str],
     workers: int = WORKERS,
-) -> list[list[float]]:
+) -> list[Sequence[float]]:
     """Run a job of worker.py, and return the times of each worker."""
     result = stem.with_name(f"{stem.name}.json")
     testbed.command(
@@ -205,7 +213,7 @@ def _run(
     )
     with Caller.of_this_process().acting():
         files = [stem.with_name(f"{stem.name}.{rank}") for rank in range(workers)]
-        return [json.loads(file.read_text())["seconds"] for file in files]
+        return [decode(PacketTimes, json.loads(file.read_text()), file.name).seconds for file in files]
 
 
 @contextlib.contextmanager
