@@ -57,10 +57,7 @@ class AskedModel:
         """
         deadline = time.monotonic() + self._within_s
         try:
-            answer = self._asked(turn, deadline)
-            if "dark" not in answer:
-                raise RequestError(str(answer.get("refused", "it answered neither dark times nor a reason")))
-            times = from_json(DarkTimes, answer["dark"])
+            times = self._asked(turn, deadline)
             times.check(turn, self._ports)
         except TimeoutError as error:
             self._part()
@@ -79,7 +76,7 @@ class AskedModel:
         text = " ".join(why.split())
         return text if text.startswith("ocs") else f"ocs.model: {self._name}: {text}"
 
-    def _asked(self, turn: CircuitTurn, deadline: float) -> dict[str, Any]:
+    def _asked(self, turn: CircuitTurn, deadline: float) -> DarkTimes:
         """Return the answer to a change. If the process has ended since the previous change, query it once
         more over a new connection.
         """
@@ -92,26 +89,30 @@ class AskedModel:
                 self._part()
         return self._answered(turn, deadline)
 
-    def _answered(self, turn: CircuitTurn, deadline: float) -> dict[str, Any]:
+    def _answered(self, turn: CircuitTurn, deadline: float) -> DarkTimes:
         """Return the answer to a change. The process keeps the history of the earlier changes of this
-        connection.
+        connection. Raises RequestError with its reason if it refuses, TypeError or ValueError if its answer
+        is none.
         """
         if self._peer is None:
             self._peer, self._known = socket.socket(socket.AF_UNIX), 0
             self._peer.settimeout(max(deadline - time.monotonic(), 0.001))
             self._peer.connect(str(self._path))
-            self._send({"topology": self._topology.to_json()}, deadline)
-        self._send({"turn": to_json(replace(turn, history=turn.history[self._known :]))}, deadline)
+            self._send("topology", self._topology.to_json(), deadline)
+        self._send("turn", to_json(replace(turn, history=turn.history[self._known :])), deadline)
         answer = self._line_of(self._peer, deadline)
         self._known = len(turn.history)
         if not isinstance(answer, dict):
             raise TypeError(f"{type(answer).__name__}")
-        return answer
+        if "dark" not in answer:
+            raise RequestError(str(answer.get("refused", "it answered neither dark times nor a reason")))
+        return from_json(DarkTimes, answer["dark"])
 
-    def _send(self, message: dict[str, Any], deadline: float) -> None:
+    def _send(self, key: str, value: object, deadline: float) -> None:
+        """Send a message of one key."""
         assert self._peer is not None
         self._peer.settimeout(max(deadline - time.monotonic(), 0.001))
-        self._peer.sendall(json.dumps(message).encode() + b"\n")
+        self._peer.sendall(json.dumps({key: value}).encode() + b"\n")
 
     def _line_of(self, peer: socket.socket, deadline: float) -> Any:
         received: list[bytes] = []

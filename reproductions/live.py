@@ -8,8 +8,9 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from reproductions.reports import Trust
 from testbed.client import rpc, temporary
@@ -18,14 +19,14 @@ from testbed.client.runtime import Runtime
 from testbed.errors import RequestError, TestbedError, from_exit_code
 from testbed.messages.coding import decode
 from testbed.messages.result import RunResult
-from testbed.messages.statistics import Statistics
 from testbed.messages.submission import SubmissionResult
 from testbed.messages.verdict import JobVerdict
-from testbed.topology.load import parse
+from testbed.topology.load import load
 from testbed.topology.model import Topology
-from testbed.topology.yaml_text import written
 
 _ANSWER_S = 60.0
+Counters = TypeVar("Counters")
+"""The type of the statistics that a figure reads."""
 
 
 class TestbedOfFigures:
@@ -70,17 +71,19 @@ def runs_folder(out: Path, figure: str) -> Path:
 
 
 @contextlib.contextmanager
-def testbed(what: str, config: dict[str, Any], folder: Path) -> Iterator[TestbedOfFigures]:
-    """Bring up a testbed of this configuration, written to `folder` as YAML, for the duration of the block.
+def testbed(what: str, configuration: str, folder: Path) -> Iterator[TestbedOfFigures]:
+    """Bring up a testbed of this configuration (YAML), written to `folder`, for the duration of the block.
     Its name ends with this process's number.
     """
     file, log = folder / f"{what}.yaml", folder / f"{what}.log"
     with Caller.of_this_process().acting():
-        file.write_text(written(config))
+        file.write_text(configuration)
         log.write_text("")
     name = f"{what}-{os.getpid()}"
     with temporary.running(name, str(file)):
-        yield TestbedOfFigures(name, parse(config, name), log)
+        with Caller.of_this_process().acting():
+            topology = replace(load(file), name=name)
+        yield TestbedOfFigures(name, topology, log)
 
 
 def run_result(file: Path) -> RunResult:
@@ -93,13 +96,15 @@ def submission_result(file: Path) -> SubmissionResult:
     return decode(SubmissionResult, json.loads(file.read_text()), file.name)
 
 
-def statistics_of(result: RunResult) -> list[Statistics]:
-    """Return the statistics of every worker's script. TestbedError names the workers that have none."""
+def statistics_of(result: RunResult, kind: type[Counters]) -> list[Counters]:
+    """Return the statistics of every worker's script that a figure reads, of type `kind`. TestbedError names
+    the workers that have none.
+    """
     left = [worker.stats for worker in result.workers if worker.stats is not None]
     if len(left) < len(result.workers):
         silent = [str(worker.rank) for worker in result.workers if worker.stats is None]
         raise TestbedError(f"job {result.id}: no statistics of worker {', '.join(silent)}")
-    return left
+    return [decode(kind, each, f"job {result.id}: statistics") for each in left]
 
 
 def trust(verdicts: Sequence[JobVerdict]) -> Trust:

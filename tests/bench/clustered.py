@@ -26,6 +26,7 @@ from testbed.systems.aleph import clusterings
 from testbed.systems.aleph.site import instance_at
 from testbed.telemetry.demand import frame_bytes, pushed_frames
 from testbed.telemetry.timelines import Collective
+from testbed.topology.yaml_text import written
 from testbed.wire.spec import lanes_for
 from tests.bench.host import ROOT, facts
 from tests.bench.tables import table
@@ -108,7 +109,7 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        with live.testbed("clustered", configuration(arguments.scale), folder) as testbed:
+        with live.testbed("clustered", written(configuration(arguments.scale)), folder) as testbed:
             rows = [measured(testbed, sync, arguments, folder) for sync in WAYS]
     print(shown(rows))
     if arguments.json:

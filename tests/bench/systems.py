@@ -22,6 +22,7 @@ from typing import Any
 
 from reproductions import live
 from testbed.client.environment import CHECKOUT
+from testbed.topology.yaml_text import written
 from tests.bench.host import facts
 
 MTU = 4200  # 1,024 gradients of a packet, and headers
@@ -69,7 +70,9 @@ def measured(workers: int, values: int, turns: int, rounds: int, folder: Path) -
     times: list[list[float]] = [[] for _ in WAYS]
     with ExitStack() as stack:
         testbeds = {
-            jobs: stack.enter_context(live.testbed(f"systems-{jobs}", network(workers, jobs), folder))
+            jobs: stack.enter_context(
+                live.testbed(f"systems-{jobs}", written(network(workers, jobs)), folder)
+            )
             for jobs in (POOL, WHOLE)
         }
         for _ in range(rounds):

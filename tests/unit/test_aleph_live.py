@@ -27,7 +27,8 @@ from testbed.messages.coding import UNSET, decode, plain
 from testbed.messages.result import RunResult
 from testbed.messages.verdict import JobVerdict
 from testbed.plugins.papers import figures_of
-from testbed.topology.load import parse
+from testbed.topology.load import load
+from testbed.topology.model import Topology
 from tests.unit import results
 
 FIGURES = figures_of("aleph")
@@ -88,8 +89,14 @@ def test_the_volume_is_the_papers_at_every_scale() -> None:
         assert example.values(scale) * 32 * scale == pytest.approx(4.2e9, rel=1e-3)
 
 
-def test_the_network_is_the_papers() -> None:
-    topology = parse(example.example(800), "made up")
+def example_network(folder: Path, scale: int) -> Topology:
+    file = folder / "example.yaml"
+    file.write_text(example.example(scale))
+    return load(file)
+
+
+def test_the_network_is_the_papers(tmp_path: Path) -> None:
+    topology = example_network(tmp_path, 800)
     rates = [host.rate_mbps for unit in topology.units for host in unit.unequal]
     assert rates == [10_000, 10_000, 10_000, 30_000, 20_000]
 
@@ -179,9 +186,9 @@ def test_all_workers_carry_what_the_paper_adds_up() -> None:
     assert ours[said + "ring (Horovod)"] == "18%", "of the paper's own rates; its text has 36 %"
 
 
-def test_roles_are_told_by_rates() -> None:
+def test_roles_are_told_by_rates(tmp_path: Path) -> None:
     class Up:
-        topology = parse({**example.example(100), "units": example.example(100)["units"]}, "made up")
+        topology = example_network(tmp_path, 100)
 
     links = [
         results.link("u1h1", 1_000_000, 500_000, rate_mbps=100.0),

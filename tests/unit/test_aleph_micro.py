@@ -5,41 +5,85 @@ from __future__ import annotations
 import argparse
 import socket
 import struct
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from reproductions.aleph.micro import claims, native, plan, rig, tables
 from reproductions.aleph.micro.figure import NAMES
+from reproductions.aleph.micro.report import MicroReport
+from reproductions.aleph.micro.rows import AnyRow, CopyRow, RoundsVerdict, RoundTripRow, SumRow
+from reproductions.claims import Finding
+from reproductions.reports import Trust
 from reproductions.verdicts import AGREES, DIFFERS, PARTLY, SIZE, TIE
 from testbed.errors import HostError, RequestError
+from testbed.messages.coding import UNSET, decode, plain
 from testbed.plugins.papers import figures_of
 from testbed.wire.spec import LANES
 
 
-def row(case: str, per_core: float, **more: Any) -> dict[str, Any]:
-    kind: dict[str, Any] = {"lanes": 128, "program": "sum_up"} if case.startswith("xdp") else {}
-    made = {
-        "case": case,
-        "cores": 1,
-        "shared": False,
-        "waited": 0.0,
-        "seconds": 1.0,
-        "load": 0.5,
-        "cpu_s": 0.5,
-        "gbps": per_core / 2,
-        "gbps_per_core": per_core,
-        "loss": 0.0,
-    }
-    return {**made, **kind, **more}
+def row(case: str, per_core: float, **more: Any) -> SumRow:
+    is_xdp = case.startswith("xdp")
+    made = SumRow(
+        cores=1,
+        shared=False,
+        seconds=1.0,
+        cpu_s=0.5,
+        load=0.5,
+        waited=0.0,
+        gbps=per_core / 2,
+        gbps_per_core=per_core,
+        case=case,
+        lanes=128 if is_xdp else UNSET,
+        program="sum_up" if is_xdp else UNSET,
+    )
+    return replace(made, **more)
 
 
-def report(figure: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"figure": figure, "rows": rows, "gradients": 128, "cores": 2, "rounds": 1, "seconds": 1.0}
+def copied(case: str, per_core: float, **more: Any) -> CopyRow:
+    made = CopyRow(
+        cores=1,
+        shared=False,
+        seconds=1.0,
+        cpu_s=0.5,
+        load=0.5,
+        waited=0.0,
+        gbps=per_core / 2,
+        gbps_per_core=per_core,
+        case=case,
+        lanes=128 if case.startswith("xdp") else UNSET,
+    )
+    return replace(made, **more)
 
 
-def said(figure: str, rows: list[dict[str, Any]]) -> dict[str, tuple[str, str | None]]:
-    return {each.text: (each.ours, each.verdict) for each in claims.claims(figure, report(figure, rows))}
+def timed(case: str, rate_per_s: float, median_us: float, waited: float = 0.0) -> RoundTripRow:
+    return RoundTripRow(
+        case=case,
+        asked_per_s=rate_per_s,
+        per_s=rate_per_s,
+        sent=10,
+        answered=10,
+        loss=0.0,
+        shared=False,
+        waited=waited,
+        mean_us=median_us,
+        median_us=median_us,
+        p99_us=median_us,
+    )
+
+
+def report(figure: str, rows: Sequence[AnyRow]) -> MicroReport[AnyRow]:
+    return MicroReport(1, rows, 2, 128, 1.0, 1, tables.trust(rows), figure=figure)
+
+
+def said(figure: str, rows: Sequence[SumRow]) -> dict[str, tuple[str, str | None]]:
+    return words(claims.of_sums(figure, report(figure, rows)))
+
+
+def words(findings: Sequence[Finding]) -> dict[str, tuple[str, str | None]]:
+    return {each.text: (each.ours, each.verdict) for each in findings}
 
 
 def options(name: str, *words: str) -> argparse.Namespace:
@@ -112,17 +156,17 @@ def test_no_compiler_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Any)
 def test_a_median_is_of_a_measurement_s_rounds() -> None:
     rows = [row("tcp", rate, round=at) for at, rate in enumerate((2.0, 9.0, 3.0))]
     merged = tables.medians([*rows, row("tcp", 50.0, cores=2)])
-    assert [(each["cores"], each["gbps_per_core"]) for each in merged] == [(1, 3.0), (2, 50.0)]
+    assert [(each.cores, each.gbps_per_core) for each in merged] == [(1, 3.0), (2, 50.0)]
     # a rate that follows from what was measured before differs by round, and is the same point
     shares = [row("xdp-native", 5.0, offered=0.5, asked_per_s=float(at)) for at in (100, 110, 120)]
-    assert [each["asked_per_s"] for each in tables.medians(shares)] == [110.0]
+    assert [each.asked_per_s for each in tables.medians(shares)] == [110.0]
 
 
 def test_trust_names_who_else_had_the_cores() -> None:
-    rows = [row("tcp", 1.0), row("tcp", 1.0, waited=0.2), row("tcp", 1.0, shared=True), {"case": "xdp"}]
+    rows = [row("tcp", 1.0), row("tcp", 1.0, waited=0.2), row("tcp", 1.0, shared=True)]
     trust = tables.trust(rows)
-    assert (trust["trustworthy"], trust["of"]) == (1, 3)
-    assert sorted(trust["reasons"].values()) == [1, 1]
+    assert (trust.trustworthy, trust.of) == (1, 3)
+    assert sorted(trust.reasons.values()) == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +211,7 @@ def test_cores_at_a_rate_are_measured_where_it_was_reached() -> None:
 
 
 def test_loss_is_held_against_the_load_at_which_it_was() -> None:
-    def points(*pairs: tuple[float, float]) -> list[dict[str, Any]]:
+    def points(*pairs: tuple[float, float]) -> list[SumRow]:
         return [
             row("xdp-native", 5.0, offered=0.5 + 0.1 * at, load=load, loss=loss, asked_per_s=1.0)
             for at, (load, loss) in enumerate(pairs)
@@ -184,29 +228,29 @@ def test_loss_is_held_against_the_load_at_which_it_was() -> None:
 
 def test_times_are_compared_rate_by_rate() -> None:
     rows = [
-        {"case": case, "asked_per_s": rate, "per_s": rate, "median_us": time, "loss": 0.0}
+        timed(case, rate, time)
         for case, times in (("xdp", (233.0, 42.0)), ("tcp", (569.0, 94.0)))
         for rate, time in zip((1.0, 1e5), times, strict=True)
     ]
-    made = said("fig7", rows)
+    made = words(claims.of_round_trips(report("fig7", rows)))
     assert made["XDP, into the map: sooner than TCP at every rate"] == ("at 2 of 2", AGREES)
     assert made["TCP's time over XDP's, into the map, lowest rate (1 a second)"] == ("2.4x", AGREES)
     assert made["tcp: falls as packets come faster"] == ("569 to 94 us", AGREES)
 
 
 def test_copies_are_compared_by_cpu_time() -> None:
-    rows = [row("xdp-native", 10.0, program=None), row("tcp", 5.0), row("tcp", 1.0, offered=0.5)]
-    made = said("fig8", rows)
+    rows = [copied("xdp-native", 10.0), copied("tcp", 5.0), copied("tcp", 1.0, offered=0.5)]
+    made = words(claims.of_copies(report("fig8", rows)))
     assert made["copies by the same CPU time, XDP over TCP: 128 gradients, TCP chunks of 64 KiB"] == (
         "2.0x",
         AGREES,
     )
 
 
-@pytest.mark.parametrize("figure", NAMES)
-def test_a_figure_without_rows_claims_next_to_nothing(figure: str) -> None:
-    if figure != "fig5":
-        assert claims.claims(figure, report(figure, [])) == []
+def test_a_figure_without_rows_claims_nothing() -> None:
+    assert said("table2", []) == said("fig6", []) == {}
+    assert claims.of_round_trips(MicroReport(1, (), 2, 128, 1.0, 1, Trust(0, 0, {}))) == []
+    assert claims.of_copies(MicroReport(1, (), 2, 128, 1.0, 1, Trust(0, 0, {}))) == []
 
 
 @pytest.mark.parametrize("quick", [True, False])
@@ -225,8 +269,18 @@ def test_progress_knows_how_many_there_are(figure: str, quick: bool, monkeypatch
 def test_what_others_shaped_has_no_verdict() -> None:
     lossy = [row("xdp-native", 5.0, offered=0.5, load=0.1, loss=0.3, waited=0.4, asked_per_s=1.0)]
     assert said("fig6", lossy) == {"native: loss by load": (claims.BUSY, None)}
-    times = [
-        {"case": case, "asked_per_s": 10.0, "median_us": time, "waited": 0.4, "shared": False}
-        for case, time in (("xdp", 900.0), ("tcp", 100.0))
-    ]
-    assert {verdict for _, verdict in said("fig7", times).values()} == {None}
+    times = [timed("xdp", 10.0, 900.0, waited=0.4), timed("tcp", 10.0, 100.0, waited=0.4)]
+    findings = words(claims.of_round_trips(report("fig7", times)))
+    assert {verdict for _, verdict in findings.values()} == {None}
+
+
+def test_rows_are_read_as_they_were_written() -> None:
+    """Their fields are in the order of a figure's columns, and those that do not apply are not there."""
+    summed = row("xdp-native", 17.0, asked_per_s=None, per_s=5.0, ns_per_packet=9.0, counts={"sent": 3})
+    whole = replace(summed, target_gbps=None, round=0, verdict=RoundsVerdict(True))
+    written = plain(report("table2", [whole]))
+    assert " ".join(written["rows"][0]) == (
+        "cores shared seconds cpu_s load waited gbps gbps_per_core case lanes program asked_per_s per_s "
+        "ns_per_packet loss counts target_gbps round verdict"
+    )
+    assert decode(MicroReport[SumRow], written, "table 2").rows == [whole]

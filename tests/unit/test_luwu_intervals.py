@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.luwu.intervals import Interval, Log, common, length, phases, union
+from workloads.luwu.intervals import Interval, Log, Passes, common, length, passes, union
 from workloads.luwu.watched import Watched
 
 intervals = st.lists(
@@ -38,22 +38,22 @@ def test_phases_share_what_was_waited_and_hidden() -> None:
     9 of which only the end is.
     """
     second = 1_000_000_000
-    spent = phases(
+    spent = passes(
         [(second, 3 * second), (5 * second, 9 * second)],
         [(second, 3 * second), (8 * second, 10 * second)],
         [0, 4 * second, 10 * second, 11 * second],
     )
-    assert spent == {
-        "forward_s": 4,
-        "forward_waited_s": 2,
-        "backward_s": 6,
-        "backward_waited_s": 2,
-        "step_s": 1,
-        "step_waited_s": 0,
-        "iteration_s": 11,
-        "communicated_s": 6,
-        "serialised_s": 3,
-    }
+    assert spent == Passes(
+        forward_s=4,
+        forward_waited_s=2,
+        backward_s=6,
+        backward_waited_s=2,
+        step_s=1,
+        step_waited_s=0,
+        iteration_s=11,
+        communicated_s=6,
+        serialised_s=3,
+    )
 
 
 TAKES_NS = 20_000_000

@@ -8,28 +8,38 @@ import argparse
 import io
 import json
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from reproductions.example_jobs import LayersResult
 from reproductions.p4inc.live import ahead, figure, plots, prediction, queue, setting, tables
 from reproductions.p4inc.live.claims import (
     CLAIMS,
-    CONNECTIONS,
-    JCT,
-    LESS,
     TRENDS,
+    connections,
     held,
     reduction,
     verdict,
 )
 from reproductions.p4inc.live.model import JobKind, Pace, buckets, first_iteration_s, iteration_s
 from reproductions.p4inc.live.prediction import Asked, Given, Queue, predict
+from reproductions.p4inc.live.report import (
+    Costs,
+    GainFinding,
+    JobTraining,
+    MeanErrors,
+    QueuePrediction,
+    QueueReport,
+    QueueRow,
+    Reductions,
+    SimulatedQueue,
+    TrendFinding,
+)
 from reproductions.p4inc.live.throughput import (
     CASES,
     PAPER,
@@ -218,7 +228,7 @@ def test_the_paper_s_numbers_of_jobs_are_simulated() -> None:
     rows = list(ahead.rows(TOPOLOGY, kinds, (10, 20), (1, 2), setting.FOUR, 1.0))
     assert len(rows) == 2 * 2 * 2 * 4
     assert rows == list(ahead.rows(TOPOLOGY, kinds, (10, 20), (1, 2), setting.FOUR, 1.0))
-    totals = {(r["model"], r["jobs"], r["seed"], r["scheme"]): r[JCT] for r in rows}
+    totals = {(r.model, r.jobs, r.seed, r.scheme): r.total_jct_s for r in rows}
     assert all(totals[m, n, s, "inc-fcfs"] <= totals[m, n, s, "noinc-fcfs"] for m, n, s, _ in totals)
     trial = queue.LiveTrial(kinds[0], "inc-tw", 10, 1)
     assert 8 < ahead.lasts_s(TOPOLOGY, trial, 1.0) < 60, "ten jobs, one a second"
@@ -240,7 +250,7 @@ def test_jobs_are_the_same_for_all_schemes_and_come_at_the_rate_asked() -> None:
 def test_what_is_submitted_is_what_submit_accepts() -> None:
     trial = queue.LiveTrial(JobKind("vgg16", 12), "inc-tw", 3, 7)
     asked = queue.demands(3, 7, 1.0)
-    wanted = submission.parse(queue.submission(trial, TOPOLOGY, 1.0, Path("/somewhere"), asked))
+    wanted = submission.parse(as_json(queue.submission(trial, TOPOLOGY, 1.0, Path("/somewhere"), asked)))
     assert (wanted.policy, wanted.seed, wanted.slot_s, len(wanted.jobs)) == ("inc-tw", 7, 1.0, 3)
     assert [(job.arrival_s, job.workers) for job in wanted.jobs] == [
         (pytest.approx(at), n) for at, n in asked
@@ -300,21 +310,41 @@ def test_quick_leaves_what_was_said() -> None:
 # ------------------------------------------------------------------ what is said of the paper
 
 
-def row(
-    model: str, scheme: str, jct_s: float, connections: int, seed: int = 1, jobs: int = 6
-) -> dict[str, Any]:
-    job = {"predicted_s": 9.0, "training_s": 10.0}
-    return {
-        **{"model": model, "scheme": scheme, "jobs": jobs, "seed": seed, "inc_jobs": 0},
-        **{
-            JCT: jct_s,
-            LESS: jct_s - 1,
-            CONNECTIONS: connections,
-            "per_job": [job, job | {"predicted_s": 11.0}],
-        },
-        "predicted": {"ahead_total_jct_s": 0.8 * jct_s, "ahead_connections": connections + 1},
-        "trust": {"trustworthy": 1, "of": 2, "reasons": {"saturated": 1}},
-    }
+def training(predicted_s: float) -> JobTraining:
+    return JobTraining(
+        id=1,
+        workers=2,
+        mode="inc",
+        training_s=10.0,
+        predicted_s=predicted_s,
+        waiting_s=0.5,
+        predicted_waiting_s=0.5,
+        late_ms=1.0,
+        error_over_bound=0.1,
+    )
+
+
+def row(model: str, scheme: str, jct_s: float, connections: int, seed: int = 1, jobs: int = 6) -> QueueRow:
+    return QueueRow(
+        model=model,
+        scheme=scheme,
+        jobs=jobs,
+        seed=seed,
+        total_jct_s=jct_s,
+        total_jct_less_start_ups_s=jct_s - 1,
+        connections=connections,
+        reconfigurations=1,
+        inc_jobs=0,
+        ct_bti_s=3.0,
+        start_up_s=0.5,
+        policy_s_max=0.01,
+        overruns=0,
+        late_slots=0,
+        complaints=(),
+        trust=Trust(1, 2, {"saturated": 1}),
+        per_job=[training(9.0), training(11.0)],
+        predicted=QueuePrediction(connections, MeanErrors(0.0, 0.1), 0.8 * jct_s, connections + 1),
+    )
 
 
 ROWS = [
@@ -326,16 +356,22 @@ ROWS = [
 
 
 def test_reductions_of_means_and_their_verdicts() -> None:
-    by_text = {(claim["model"], claim["text"]): claim for claim in tables.claims(ROWS)}
+    by_text = {
+        (claim.model, claim.text): claim for claim in tables.claims(ROWS) if isinstance(claim, GainFinding)
+    }
     tw = by_text["vgg16", "total JCT, noINC-TW below noINC-FCFS"]
-    assert tw["ours"][JCT] == pytest.approx(0.125)
-    assert tw["verdict"] == AGREES
+    assert tw.ours.total_jct_s == pytest.approx(0.125)
+    assert tw.verdict == AGREES
     inc = by_text["vgg16", "total JCT, INC-FCFS below noINC-FCFS"]
-    assert inc["ours"] == pytest.approx({JCT: 0.6, LESS: 1 - 39 / 99})
-    assert inc["verdict"] == SIZE
-    assert by_text["vgg16", "total JCT, INC-TW below INC-FCFS"]["verdict"] == TIE
-    assert by_text["resnet50", "total JCT, INC-TW below INC-FCFS"]["verdict"] is None, "nothing was run"
-    assert by_text[None, "connections set up, TW below FCFS"]["ours"][CONNECTIONS] == pytest.approx(0.5)
+    assert inc.ours == Reductions(
+        total_jct_s=pytest.approx(0.6), total_jct_less_start_ups_s=pytest.approx(1 - 39 / 99)
+    )
+    assert inc.verdict == SIZE
+    assert by_text["vgg16", "total JCT, INC-TW below INC-FCFS"].verdict == TIE
+    assert by_text["resnet50", "total JCT, INC-TW below INC-FCFS"].verdict is None, "nothing was run"
+    assert by_text[None, "connections set up, TW below FCFS"].ours == Reductions(
+        connections=pytest.approx(0.5)
+    )
 
 
 def test_near_the_paper_and_no_reduction_is_no_agreement() -> None:
@@ -345,7 +381,7 @@ def test_near_the_paper_and_no_reduction_is_no_agreement() -> None:
 
 def test_nothing_to_set_up_is_no_reduction() -> None:
     rows = [row("vgg16", scheme, 1.0, 0) for scheme in setting.FOUR]
-    assert reduction(rows, CLAIMS[-1], CONNECTIONS) is None
+    assert reduction(rows, CLAIMS[-1], connections) is None
 
 
 def test_trends_count_the_points_at_which_they_hold() -> None:
@@ -355,15 +391,16 @@ def test_trends_count_the_points_at_which_they_hold() -> None:
     assert held(rows, second) == Tally(1, 1, 2)
     assert held(rows, inc) == Tally(1, 1, 2)
     assert held(rows, shortest) == Tally(0, 2, 2), "41 s and 40 s are level, by what runs differ"
-    assert held([row for row in rows if row["scheme"] != "inc-fcfs"], shortest) == Tally(0, 0, 0)
+    assert held([row for row in rows if row.scheme != "inc-fcfs"], shortest) == Tally(0, 0, 0)
     last = tables.claims(rows)[-1]
-    assert (last["held"], last["tied"], last["of"], last["verdict"]) == (0, 2, 2, TIE)
+    assert isinstance(last, TrendFinding)
+    assert (last.held, last.tied, last.of, last.verdict) == (0, 2, 2, TIE)
 
 
 def test_a_trial_s_jobs_are_read_of_its_result() -> None:
     ended = results.read_submission(results.queued(1)).jobs[0]
-    job = queue.TrainedJob(ended, {"ready_s": 1.0, "done_s": 3.0})
-    assert job.costs() == queue.Costs(start_up_s=0.5, handling_s=0.5, leaving_s=0.5)
+    job = queue.TrainedJob(ended, LayersResult(40.0, 2.0, 50.0, (50.0,), 1.0, 3.0, (0.5,), 0.1))
+    assert job.costs() == Costs(start_up_s=0.5, handling_s=0.5, leaving_s=0.5)
     assert job.less_start_up_s == 3.0
     with pytest.raises(TestbedError, match="job 1: it has no training_s: it has not trained to its end"):
         queue.TrainedJob(replace(ended, training_s=None), job.script).costs()
@@ -371,11 +408,11 @@ def test_a_trial_s_jobs_are_read_of_its_result() -> None:
 
 def test_errors_of_prediction_are_relative_to_what_was_measured() -> None:
     (first, *_) = tables.prediction(ROWS)
-    assert (first["scheme"], first["runs"]) == ("noinc-fcfs", 2)
-    assert first["predicted_total_jct_s"] == pytest.approx(80)
-    assert first["total_jct_error"] == pytest.approx({"mean": -0.2, "absolute": 0.2})
-    assert first["training_error"] == pytest.approx({"mean": 0.0, "absolute": 0.1})
-    assert (first["connections"], first["predicted_connections"]) == (10, 11)
+    assert (first.scheme, first.runs) == ("noinc-fcfs", 2)
+    assert first.predicted_total_jct_s == pytest.approx(80)
+    assert first.total_jct_error == MeanErrors(pytest.approx(-0.2), pytest.approx(0.2))
+    assert first.training_error == MeanErrors(pytest.approx(0.0), pytest.approx(0.1))
+    assert (first.connections, first.predicted_connections) == (10, 11)
 
 
 def throughput(gains: dict[str, float]) -> list[ThroughputRow]:
@@ -431,12 +468,27 @@ def test_figure_5_is_read_as_it_was_written_printed_and_drawn(tmp_path: Path) ->
     assert (tmp_path / "it.png").read_bytes().startswith(b"\x89PNG")
 
 
+def queue_report() -> QueueReport:
+    return QueueReport(
+        version=1,
+        rows=ROWS,
+        prediction=tables.prediction(ROWS),
+        costs=Costs(0.1, 0.5, 0.7),
+        ahead=SimulatedQueue(ROWS, tables.claims(ROWS)),
+        trust=Trust(3, 8, {"saturated": 5}),
+        iterations={"vgg16": 5},
+        runs=2,
+        slot_s=1.0,
+        scale=400,
+        optical_ports=2,
+        optical_gbps=20.0,
+        inc=4,
+    )
+
+
 def test_reports_are_printed_and_drawn(tmp_path: Path) -> None:
-    report: dict[str, Any] = {"figure": "fig6", "scale": 400, "iterations": 5, "runs": 2}
-    report["trust"] = {"trustworthy": 3, "of": 8, "reasons": {"saturated": 5}}
-    report |= {"rows": ROWS, "claims": tables.claims(ROWS), "prediction": tables.prediction(ROWS)}
-    report |= {"ahead": {"rows": ROWS, "claims": tables.claims(ROWS)}, "optical_gbps": 20.0}
-    report |= {"optical_ports": 2, "slot_s": 1.0, "costs": asdict(queue.Costs(0.1, 0.5, 0.7)), "inc": 4}
+    written = plain(queue_report()) | {"figure": "fig6", "claims": plain(tables.claims(ROWS))}
+    report = decode(QueueReport, written, "figure 6")
     text = io.StringIO()
     tables.show(report, Console(file=text, width=140))
     said = text.getvalue()

@@ -29,7 +29,7 @@ from reproductions.verdicts import AGREES, DIFFERS, SIZE, TIE
 from testbed.errors import RequestError
 from testbed.messages.coding import decode, plain
 from testbed.messages.verdict import JobVerdict
-from testbed.topology.load import parse
+from testbed.topology.load import load
 from testbed.wire.stragglers import SlowWorkers
 
 (FIGURE,) = EXPERIMENTS
@@ -116,8 +116,10 @@ def test_what_is_expected_is_that_of_the_way() -> None:
     assert iterations.predicted(TRIO, nobody_slow, 40, 217.0) == pytest.approx((1.0, 1.0))
 
 
-def test_the_network_is_the_papers() -> None:
-    topology = parse(network(1000), "made up")
+def test_the_network_is_the_papers(tmp_path: Path) -> None:
+    file = tmp_path / "trio.yaml"
+    file.write_text(network(1000))
+    topology = load(file)
     assert sum(unit.racks * unit.hosts for unit in topology.units) == WORKERS
     assert topology.inc.jobs == 2, "of 1,024 slots: a pool of 512"
 

@@ -26,7 +26,7 @@ from reproductions.trio.packets.runs import AgedReport, AgedRow, LoadVerdict, St
 from reproductions.verdicts import AGREES, DIFFERS
 from testbed.errors import RequestError
 from testbed.messages.coding import plain
-from testbed.topology.load import parse
+from testbed.topology.load import load
 from testbed.wire.rings import RESULT
 from tests.processes import alive
 
@@ -124,11 +124,13 @@ def test_reports_are_shown_and_drawn(name: str, tmp_path: Path) -> None:
     assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
-def test_what_is_usual() -> None:
+def test_what_is_usual(tmp_path: Path) -> None:
     assert options("fig14").runs == 10
     assert (options("fig15").runs, options("fig15").packets) == (20, 10_000)
     assert (options("fig16", "--quick").runs, options("fig16", "--quick").packets) == (2, 500)
-    topology = parse(network(), "made up")
+    file = tmp_path / "fig14.yaml"
+    file.write_text(network())
+    topology = load(file)
     assert (topology.mtu, topology.inc.blocks) == (4200, 65536)
 
 

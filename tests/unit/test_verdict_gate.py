@@ -11,7 +11,7 @@ import io
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,11 +20,12 @@ import pytest
 from rich.console import Console
 
 from reproductions import verdicts
-from reproductions.aleph.micro import tables as micro_tables
+from reproductions.aleph.micro.report import MicroReport
 from reproductions.claims import Finding
 from reproductions.claims import tally as statements
 from reproductions.live import trust
-from reproductions.p4inc.live import queue, tables
+from reproductions.p4inc.live import tables
+from reproductions.p4inc.live.report import SimulatedQueue
 from testbed.aggregation.figure import Figure
 from testbed.errors import TestbedError
 from testbed.figures import verdict_gate
@@ -50,42 +51,39 @@ BAD = {**GOOD, "trustworthy": False, "reasons": [{"name": "busy", "text": "other
 
 
 def _micro(name: str) -> Report:
-    row = test_aleph_micro.row
-    rows = [row("xdp-native", 17.0), row("xdp-generic", 12.0), row("tcp", 1.6)]
+    report = plain(_micro_report(name))
+    return {key: value for key, value in report.items() if key not in ("claims", "live")}
+
+
+def _micro_report(name: str) -> MicroReport[Any]:
+    row, report = test_aleph_micro.row, test_aleph_micro.report
     if name == "fig6":
-        more = {"asked_per_s": 1.0, "per_s": 1.0, "loss": 0.0}
-        rows = [row("xdp-native", 5.0, offered=0.5, **more)]
-        rows += [row("xdp-native", 5.0, offered=0.9, **{**more, "load": 0.95, "loss": 0.001})]
+        points = [row("xdp-native", 5.0, offered=0.5, asked_per_s=1.0, per_s=1.0)]
+        points += [replace(points[0], offered=0.9, load=0.95, loss=0.001)]
+        return report(name, points)
     if name == "fig7":
-        rows = [
-            {
-                "case": case,
-                "asked_per_s": rate,
-                "per_s": rate,
-                "median_us": us,
-                "waited": 0.0,
-                "shared": False,
-            }
-            | {"loss": 0.0, "mean_us": us, "p99_us": us}
-            for case, us in (("xdp", 100.0), ("tcp", 200.0))
-            for rate in (1.0, 1e5)
-        ]
-    for each in rows:
-        each.setdefault("offered", None)
-        each.setdefault("target_gbps", None)
-    return test_aleph_micro.report(name, rows) | {"trust": micro_tables.trust(rows)}
+        return report(
+            name,
+            [
+                test_aleph_micro.timed(case, rate, us)
+                for case, us in (("xdp", 100.0), ("tcp", 200.0))
+                for rate in (1.0, 1e5)
+            ],
+        )
+    cases = (("xdp-native", 17.0), ("xdp-generic", 12.0), ("tcp", 1.6))
+    if name == "fig8":
+        return report(name, [test_aleph_micro.copied(case, rate) for case, rate in cases])
+    return report(name, [row(case, rate, target_gbps=None) for case, rate in cases])
 
 
 def _p4inc(name: str) -> Report:
-    report: Report = {"scale": 400, "iterations": 5, "runs": 2, "optical_gbps": 20.0, "optical_ports": 2}
     if name == "fig5":
         rows = test_reproduce_live.throughput({"resnet50": 1.5, "vgg16": 2.5})
-        return report | {"version": 1, "rows": plain(rows)}
-    rows = test_reproduce_live.ROWS
-    report |= {"rows": rows, "prediction": tables.prediction(rows), "slot_s": 1.0, "inc": 4}
-    none: list[Any] = []
-    report["ahead"] = {"rows": none, "claims": tables.claims(none)}
-    return report | {"costs": asdict(queue.Costs(0.1, 0.5, 0.7))}
+        return {"version": 1, "rows": plain(rows), "iterations": 5, "scale": 400}
+    nothing_simulated = SimulatedQueue((), tables.claims(()))
+    report: Report = plain(replace(test_reproduce_live.queue_report(), ahead=nothing_simulated))
+    del report["trust"]
+    return report
 
 
 SAMPLES: Mapping[str, Callable[[str], Report]] = {

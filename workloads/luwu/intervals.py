@@ -8,6 +8,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 Interval = tuple[int, int]
 """Begin and end, in nanoseconds."""
@@ -80,21 +81,36 @@ class Log:
         return taken
 
 
-def phases(
-    communicating: Sequence[Interval], waiting: Sequence[Interval], marks: Sequence[int]
-) -> dict[str, float]:
-    """Return an iteration's seconds by phase. `marks` are the times, in nanoseconds, at which forward,
-    backward and step began, and the step ended.
-
-    `serialised_s` is the time of communication during which the training thread waited.
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """Seconds of an iteration by phase, and the part of each phase for which the training thread waits;
+    seconds of communication, and the part of it for which that thread waits.
     """
-    names = ("forward", "backward", "step")
-    seconds: dict[str, float] = {}
-    for name, begin, end in zip(names, marks, marks[1:], strict=False):
-        seconds[f"{name}_s"] = (end - begin) / 1e9
-        seconds[f"{name}_waited_s"] = within(waiting, begin, end) / 1e9
-    begin, end = marks[0], marks[-1]
-    seconds["iteration_s"] = (end - begin) / 1e9
-    seconds["communicated_s"] = within(communicating, begin, end) / 1e9
-    seconds["serialised_s"] = within(common(communicating, waiting), begin, end) / 1e9
-    return seconds
+
+    forward_s: float
+    forward_waited_s: float
+    backward_s: float
+    backward_waited_s: float
+    step_s: float
+    step_waited_s: float
+    iteration_s: float
+    communicated_s: float
+    serialised_s: float
+
+
+def passes(communicating: Sequence[Interval], waiting: Sequence[Interval], marks: Sequence[int]) -> Passes:
+    """Return an iteration's seconds. `marks` are the times, in nanoseconds, at which forward, backward and
+    step began, and the step ended.
+    """
+    forward, backward, step, end = marks
+    return Passes(
+        forward_s=(backward - forward) / 1e9,
+        forward_waited_s=within(waiting, forward, backward) / 1e9,
+        backward_s=(step - backward) / 1e9,
+        backward_waited_s=within(waiting, backward, step) / 1e9,
+        step_s=(end - step) / 1e9,
+        step_waited_s=within(waiting, step, end) / 1e9,
+        iteration_s=(end - forward) / 1e9,
+        communicated_s=within(communicating, forward, end) / 1e9,
+        serialised_s=within(common(communicating, waiting), forward, end) / 1e9,
+    )

@@ -14,7 +14,7 @@ from torch import nn
 
 from workloads.luwu.errors import LuwuError
 
-Dicts = tuple[Mapping[str, Any], Mapping[str, Any]]
+Dicts = tuple[dict[str, torch.Tensor], dict[str, Any]]
 """The `state_dict()` of a model and that of its Adam or AdamW, as plain torch has them."""
 Moments = tuple[torch.Tensor, torch.Tensor]
 
@@ -43,7 +43,7 @@ def imported(
     rest = _rest(weights, model, named)
     groups = _settings(states, optimizer)
     numbers = {id(each): number for number, each in enumerate(_parameters(optimizer))}
-    moments = {
+    moments: dict[str, Mapping[str, torch.Tensor]] = {
         name: states["state"][numbers[id(each)]]
         for name, each in named.items()
         if numbers.get(id(each)) in states["state"]
@@ -66,7 +66,7 @@ def exported(
     optimizer: torch.optim.Optimizer,
     parts: Mapping[int, Sequence[torch.Tensor]],
     iteration: int,
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> Dicts:
     """Return the `state_dict`s that `imported` accepts.
 
     `model` has the parameters themselves (`keep_vars`); `parts` has the master weights and both moments of
@@ -100,7 +100,7 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
 
 
 def _rest(
-    weights: Mapping[str, Any], model: nn.Module, named: Mapping[str, nn.Parameter]
+    weights: Mapping[str, torch.Tensor], model: nn.Module, named: Mapping[str, nn.Parameter]
 ) -> dict[str, torch.Tensor]:
     """Return the model's tensors that are not trained, by name. Raises LuwuError where the dict's names or
     shapes differ from the model's.
@@ -137,7 +137,7 @@ def _settings(states: Mapping[str, Any], optimizer: torch.optim.Optimizer) -> li
     return [{name: value for name, value in group.items() if name != "params"} for group in theirs]
 
 
-def _iteration(moments: Mapping[str, Mapping[str, Any]], named: Mapping[str, nn.Parameter]) -> int:
+def _iteration(moments: Mapping[str, Mapping[str, torch.Tensor]], named: Mapping[str, nn.Parameter]) -> int:
     """Return the step of all states, 0 if there are none. Raises LuwuError where only some tensors have
     states, their steps or shapes differ, or amsgrad was used.
     """

@@ -96,7 +96,7 @@ class NodeOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: object) -> None:
         raise LuwuError("states are read by initialize(..., resume=True), or states= with torch's")
 
-    def export(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def export(self) -> Dicts:
         """Return the model's and the optimizer's `state_dict()` of the last complete iteration, as plain
         torch has them.
 

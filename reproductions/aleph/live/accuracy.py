@@ -54,6 +54,20 @@ class _Digits:
     test_accuracy_list: Sequence[Number]
 
 
+@dataclass(frozen=True, slots=True)
+class SumSpans:
+    """The seconds in which a worker's all-reduces were under way."""
+
+    busy_s: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Summing:
+    """The statistics of a worker that the figure reads."""
+
+    allreduce: SumSpans
+
+
 def measure(epochs: int, scale: int, folder: Path, on_done: Callable[[str], None]) -> list[LearntRow]:
     """Train once by each way on one testbed, and return a row for each."""
     rows: list[LearntRow] = []
@@ -68,7 +82,7 @@ def measure(epochs: int, scale: int, folder: Path, on_done: Callable[[str], None
 def _row(testbed: live.TestbedOfFigures, way: Sync, epochs: int, folder: Path) -> LearntRow:
     words = ("digits.py", "--epochs", str(epochs))
     result, script = run(testbed, way, f"fig12.{way.sync}", folder, _Digits, *words)
-    busy_s = max(stats["allreduce"]["busy_s"] for stats in live.statistics_of(result))
+    busy_s = max(worker.allreduce.busy_s for worker in live.statistics_of(result, Summing))
     communication_s = [busy_s * (epoch + 1) / epochs for epoch in range(epochs)]
     return LearntRow(way.sync, way.title, script.test_accuracy_list, communication_s, *bound_of(result))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from reproductions.example_jobs import JOBS
 from reproductions.live import TestbedOfFigures, run_result
@@ -17,6 +17,7 @@ from testbed.messages.coding import Number, decode
 from testbed.messages.result import RunResult
 from testbed.messages.verdict import JobVerdict
 from testbed.topology import catalogue
+from testbed.topology.yaml_text import written
 
 MTU = 9000
 Script = TypeVar("Script")
@@ -43,27 +44,30 @@ COLOURS = {PS.sync: "#D55E00", RING.sync: "#E69F00", ALEPH.sync: "#0072B2", PRIN
 """From the palette of Okabe and Ito."""
 
 
-def example(scale: int) -> dict[str, Any]:
-    """Return the network of section 3.1: workers with links of 10, 10, 10 and 30 Gb/s, and a parameter server
-    with 20 Gb/s in a rack of its own, behind a circuit that is never the bottleneck.
+def example(scale: int) -> str:
+    """Return the configuration of section 3.1's network, as YAML: workers with links of 10, 10, 10 and 30
+    Gb/s, and a parameter server with 20 Gb/s in a rack of its own, behind a circuit that is never the
+    bottleneck.
     """
     rates_mbps = (10_000, 10_000, 10_000, 30_000)
-    return {
-        "units": [
-            {"kind": "gpu", "hosts": [{"rate_mbps": rate} for rate in rates_mbps]},
-            {"kind": "cpu", "hosts": [{"rate_mbps": 20_000}]},
-        ],
-        "optical_rate_mbps": 100_000,
-        "mtu": MTU,
-        "scale": scale,
-    }
+    return written(
+        {
+            "units": [
+                {"kind": "gpu", "hosts": [{"rate_mbps": rate} for rate in rates_mbps]},
+                {"kind": "cpu", "hosts": [{"rate_mbps": 20_000}]},
+            ],
+            "optical_rate_mbps": 100_000,
+            "mtu": MTU,
+            "scale": scale,
+        }
+    )
 
 
-def section_6_3(scale: int) -> dict[str, Any]:
-    """Return the network of section 6.3 (configuration `aleph` of the catalogue) at a scale, with frames of
-    9000 bytes.
+def section_6_3(scale: int) -> str:
+    """Return the configuration of section 6.3's network (`aleph` of the catalogue) at a scale, with frames of
+    9000 bytes, as YAML.
     """
-    return {**catalogue.READY["aleph"], "mtu": MTU, "scale": scale}
+    return written({**catalogue.READY["aleph"], "mtu": MTU, "scale": scale})
 
 
 class BoundOfRun(NamedTuple):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from reproductions.aleph.micro.rig import (
     awaited,
     counted,
 )
+from reproductions.aleph.micro.rows import AnyCost, CopyRow, RoundTripRow, SumRow
 
 WARM_S = 0.3
 PS = "ps"
@@ -37,7 +39,6 @@ CHUNK_BYTES = 65536
 PORTS = 6000
 JOB = "micro"
 INTO_MAP = "xdp"  # the case of one_packet in which the packet ends in the BPF map of results
-Row = dict[str, Any]
 
 
 def names(count: int) -> list[str]:
@@ -59,23 +60,24 @@ def _window(
     return end - begin, {name: after[name] - before[name] for name in after}, after_used - before_used
 
 
-def _row(bits: float, seconds: float, used: Used, on: Cores) -> Row:
+def _row(kind: type[AnyCost], case: str, bits: float, seconds: float, used: Used, on: Cores) -> AnyCost:
     cpu_s = used.ran / 1e9
-    return {
-        "cores": len(on.head),
-        "shared": bool(set(on.head) & set(on.others)),
-        "seconds": seconds,
-        "cpu_s": cpu_s,
-        "load": cpu_s / seconds / len(on.head),
-        "waited": used.waited / 1e9 / seconds / len(on.head),
-        "gbps": bits / 1e9 / seconds,
-        "gbps_per_core": bits / 1e9 / cpu_s if cpu_s else 0.0,
-    }
+    return kind(
+        cores=len(on.head),
+        shared=bool(set(on.head) & set(on.others)),
+        seconds=seconds,
+        cpu_s=cpu_s,
+        load=cpu_s / seconds / len(on.head),
+        waited=used.waited / 1e9 / seconds / len(on.head),
+        gbps=bits / 1e9 / seconds,
+        gbps_per_core=bits / 1e9 / cpu_s if cpu_s else 0.0,
+        case=case,
+    )
 
 
 def xdp_sum(
     tools: Tools, mode: str, on: Cores, seconds: float, per_s: float = 0.0, program: str = "sum_up"
-) -> Row:
+) -> SumRow:
     """Measure the aggregation service under `per_s` packets a second (0: as many as it accepts)."""
     hosts = names(WORKERS)
     with Rig(tools, [*hosts, PS], on) as rig:
@@ -91,20 +93,19 @@ def xdp_sum(
             seconds, lambda: rig.tally() | {"sent": rig.sent(WORKERS)}, rig.used_by_head
         )
         taken = counts["received"]
-        row = _row(taken * tools.lanes * 32, lasted, used, on)
-        return row | {
-            "case": f"xdp-{mode}",
-            "lanes": tools.lanes,
-            "program": program,
-            "asked_per_s": per_s or None,
-            "per_s": taken / lasted,
-            "ns_per_packet": used.ran / taken if taken else None,
-            "loss": max(0.0, 1 - taken / counts["sent"]) if counts["sent"] else 0.0,
-            "counts": counts,
-        }
+        return replace(
+            _row(SumRow, f"xdp-{mode}", taken * tools.lanes * 32, lasted, used, on),
+            lanes=tools.lanes,
+            program=program,
+            asked_per_s=per_s or None,
+            per_s=taken / lasted,
+            ns_per_packet=used.ran / taken if taken else None,
+            loss=max(0.0, 1 - taken / counts["sent"]) if counts["sent"] else 0.0,
+            counts=counts,
+        )
 
 
-def tcp_sum(tools: Tools, case: str, on: Cores, seconds: float, gbps: float = 0.0) -> Row:
+def tcp_sum(tools: Tools, case: str, on: Cores, seconds: float, gbps: float = 0.0) -> SumRow:
     """Measure aggregators in user space, one for each core of the head, each with a share of the workers;
     under `gbps`, or as much as they accept (0).
 
@@ -145,18 +146,16 @@ def tcp_sum(tools: Tools, case: str, on: Cores, seconds: float, gbps: float = 0.
             lambda: {"bytes": sum(map(counted, files)), "process": rig.used_by(servers).ran},
             lambda: rig.used_by_head() + rig.used_by(servers),
         )
-        row = _row(counts["bytes"] * 8, lasted, used, on)
-        return row | {
-            "case": case,
-            "asked_gbps": gbps or None,
-            "per_s": counts["bytes"] / lasted / (4 * tools.lanes),
-            "ns_per_packet": used.ran * 4 * tools.lanes / counts["bytes"] if counts["bytes"] else None,
-            "process_share": counts["process"] / used.ran if used.ran else 0.0,
-            "loss": 0.0,
-        }
+        return replace(
+            _row(SumRow, case, counts["bytes"] * 8, lasted, used, on),
+            asked_gbps=gbps or None,
+            per_s=counts["bytes"] / lasted / (4 * tools.lanes),
+            ns_per_packet=used.ran * 4 * tools.lanes / counts["bytes"] if counts["bytes"] else None,
+            process_share=counts["process"] / used.ran if used.ran else 0.0,
+        )
 
 
-def xdp_copies(tools: Tools, on: Cores, seconds: float, per_s: float = 0.0) -> Row:
+def xdp_copies(tools: Tools, on: Cores, seconds: float, per_s: float = 0.0) -> CopyRow:
     """Measure the copies that the gradient forwarder makes of `per_s` packets a second (0: as many as the
     receivers accept).
     """
@@ -171,20 +170,19 @@ def xdp_copies(tools: Tools, on: Cores, seconds: float, per_s: float = 0.0) -> R
         rig.source(1, per_s)
         awaited(lambda: rig.tally()["taken"] > 0, "XDP: copies")
         lasted, counts, used = _window(seconds, lambda: rig.tally() | {"sent": rig.sent(1)}, rig.used_by_head)
-        row = _row(counts["taken"] * tools.lanes * 32, lasted, used, on)
-        return row | {
-            "case": "xdp-native",
-            "lanes": tools.lanes,
-            "per_s": counts["received"] / lasted,
-            "asked_per_s": per_s or None,
-            "loss": max(0.0, 1 - counts["taken"] / (RECEIVERS * counts["received"]))
+        return replace(
+            _row(CopyRow, "xdp-native", counts["taken"] * tools.lanes * 32, lasted, used, on),
+            lanes=tools.lanes,
+            per_s=counts["received"] / lasted,
+            asked_per_s=per_s or None,
+            loss=max(0.0, 1 - counts["taken"] / (RECEIVERS * counts["received"]))
             if counts["received"]
             else 0,
-            "counts": counts,
-        }
+            counts=counts,
+        )
 
 
-def tcp_copies(tools: Tools, case: str, on: Cores, seconds: float, gbps: float = 0.0) -> Row:
+def tcp_copies(tools: Tools, case: str, on: Cores, seconds: float, gbps: float = 0.0) -> CopyRow:
     """Measure a process that sends every chunk to each receiver; cases as in `tcp_sum`."""
     chunk = _chunk_bytes(tools, case)
     receivers, file = [f"r{at}" for at in range(1, RECEIVERS + 1)], tools.folder / "copies"
@@ -202,11 +200,10 @@ def tcp_copies(tools: Tools, case: str, on: Cores, seconds: float, gbps: float =
             lambda: {"bytes": counted(file)},
             lambda: rig.used_by_head() + rig.used_by([server]),
         )
-        row = _row(counts["bytes"] * 8, lasted, used, on)
-        return row | {"case": case, "asked_gbps": gbps or None, "loss": 0.0}
+        return replace(_row(CopyRow, case, counts["bytes"] * 8, lasted, used, on), asked_gbps=gbps or None)
 
 
-def one_packet(tools: Tools, case: str, on: Cores, per_s: float, seconds: float) -> Row:
+def one_packet(tools: Tools, case: str, on: Cores, per_s: float, seconds: float) -> RoundTripRow:
     """Measure the round trip of one packet, at `per_s` packets a second (0: as many as can be sent).
 
     Cases: xdp, until the packet is in the map of results, at the host's interface; xdp-socket, until a
@@ -239,16 +236,16 @@ def one_packet(tools: Tools, case: str, on: Cores, per_s: float, seconds: float)
         if case == INTO_MAP:
             times = rig.delays_ns()
             answered = rig.tally()["taken"]
-        return {
-            "case": case,
-            "asked_per_s": per_s or None,
-            "per_s": sent / (took_ns / 1e9),
-            "sent": sent,
-            "answered": answered,
-            "loss": max(0.0, 1 - answered / sent),
-            "shared": bool(set(on.head) & set(on.others)),
-            "waited": float(used.waited / times.sum()) if len(times) else 0.0,
-            "mean_us": float(times.mean() / 1e3) if len(times) else None,
-            "median_us": float(np.median(times) / 1e3) if len(times) else None,
-            "p99_us": float(np.percentile(times, 99) / 1e3) if len(times) else None,
-        }
+        return RoundTripRow(
+            case=case,
+            asked_per_s=per_s or None,
+            per_s=sent / (took_ns / 1e9),
+            sent=sent,
+            answered=answered,
+            loss=max(0.0, 1 - answered / sent),
+            shared=bool(set(on.head) & set(on.others)),
+            waited=float(used.waited / times.sum()) if len(times) else 0.0,
+            mean_us=float(times.mean() / 1e3) if len(times) else None,
+            median_us=float(np.median(times) / 1e3) if len(times) else None,
+            p99_us=float(np.percentile(times, 99) / 1e3) if len(times) else None,
+        )

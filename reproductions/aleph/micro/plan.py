@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reproductions.aleph.micro import measure
-from reproductions.aleph.micro.measure import Row
 from reproductions.aleph.micro.rig import Tools, cores
+from reproductions.aleph.micro.rows import CopyRow, MicroRow, RoundTripRow, SumRow
 
 TARGETS_GBPS = (5.0, 10.0)
 LOADS = (0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.1)
@@ -38,11 +38,11 @@ class Extent:
     quick: bool
 
 
-def rows(figure: str, tools: Tools, long: Tools | None, asked: Extent) -> Iterator[Row]:
+def rows(figure: str, tools: Tools, long: Tools | None, asked: Extent) -> Iterator[MicroRow]:
     """Measure what a figure shows. `tools` are for packets of the asked size; `long`, where a figure needs
     it, for packets of MTU size.
     """
-    plans: dict[str, Callable[[Tools, Tools, Extent], Iterator[Row]]] = {
+    plans: dict[str, Callable[[Tools, Tools, Extent], Iterator[SumRow | CopyRow | RoundTripRow]]] = {
         "table2": _table2,
         "fig5": _fig5,
         "fig6": _fig6,
@@ -51,33 +51,33 @@ def rows(figure: str, tools: Tools, long: Tools | None, asked: Extent) -> Iterat
     }
     for turn in range(asked.rounds):
         for row in plans[figure](tools, long or tools, asked):
-            yield row | {"round": turn}
+            yield replace(row, round=turn)
 
 
 def present() -> list[int]:
     return sorted(os.sched_getaffinity(0))
 
 
-def _table2(tools: Tools, long: Tools, asked: Extent) -> Iterator[Row]:
+def _table2(tools: Tools, long: Tools, asked: Extent) -> Iterator[SumRow]:
     on = cores(1, present())
     for each in (tools, long):
         whole = measure.xdp_sum(each, "native", on, asked.seconds)
-        yield whole | {"target_gbps": None}
+        yield replace(whole, target_gbps=None)
         for target in TARGETS_GBPS:
-            if target < REACHED * whole["gbps_per_core"]:
+            if target < REACHED * whole.gbps_per_core:
                 per_s = target * 1e9 / (32 * each.lanes)
                 row = measure.xdp_sum(each, "native", on, asked.seconds, per_s)
-                yield row | {"target_gbps": target}
+                yield replace(row, target_gbps=target)
     for case in ("tcp", "tcp-packet", "ps"):
         whole = measure.tcp_sum(tools, case, on, asked.seconds)
-        yield whole | {"target_gbps": None}
+        yield replace(whole, target_gbps=None)
         for target in TARGETS_GBPS:
-            if case != "ps" and target < REACHED * whole["gbps_per_core"]:
+            if case != "ps" and target < REACHED * whole.gbps_per_core:
                 row = measure.tcp_sum(tools, case, on, asked.seconds, target)
-                yield row | {"target_gbps": target}
+                yield replace(row, target_gbps=target)
 
 
-def _fig5(tools: Tools, long: Tools, asked: Extent) -> Iterator[Row]:
+def _fig5(tools: Tools, long: Tools, asked: Extent) -> Iterator[SumRow]:
     machine = present()
     counts = sorted({1, len(machine)}) if asked.quick else range(1, len(machine) + 1)
     for count in counts:
@@ -93,18 +93,20 @@ def _fig5(tools: Tools, long: Tools, asked: Extent) -> Iterator[Row]:
             yield measure.xdp_sum(each, mode, on, asked.seconds, program="take_only")
 
 
-def _fig6(tools: Tools, _: Tools, asked: Extent) -> Iterator[Row]:
+def _fig6(tools: Tools, _: Tools, asked: Extent) -> Iterator[SumRow]:
     on = cores(1, present())
     for mode in ("native", "generic"):
         most = measure.xdp_sum(tools, mode, on, asked.seconds)
-        yield most | {"offered": None}
+        assert most.ns_per_packet is not None
+        yield replace(most, offered=None)
         for share in QUICK_LOADS if asked.quick else LOADS:
             # share of the rate at which the head's core would do nothing else
-            row = measure.xdp_sum(tools, mode, on, asked.seconds, share * 1e9 / most["ns_per_packet"])
-            yield row | {"offered": share}
+            per_s = share * 1e9 / most.ns_per_packet
+            row = measure.xdp_sum(tools, mode, on, asked.seconds, per_s)
+            yield replace(row, offered=share)
 
 
-def _fig7(tools: Tools, _: Tools, asked: Extent) -> Iterator[Row]:
+def _fig7(tools: Tools, _: Tools, asked: Extent) -> Iterator[RoundTripRow]:
     on = cores(1, present())
     for per_s in QUICK_RATES_PER_S if asked.quick else RATES_PER_S:
         seconds = max(asked.seconds, LEAST_PACKETS / per_s) if per_s else asked.seconds
@@ -112,23 +114,23 @@ def _fig7(tools: Tools, _: Tools, asked: Extent) -> Iterator[Row]:
             yield measure.one_packet(tools, case, on, per_s, seconds)
 
 
-def _fig8(tools: Tools, long: Tools, asked: Extent) -> Iterator[Row]:
+def _fig8(tools: Tools, long: Tools, asked: Extent) -> Iterator[CopyRow]:
     on = cores(1, present())
     shares: tuple[float, ...] = SHARES[1:2] if asked.quick else SHARES
     for each in (tools, long):
         most = measure.xdp_copies(each, on, asked.seconds)
-        yield most | {"offered": None}
+        yield replace(most, offered=None)
         for share in shares:
             # share of the rate at which the head's core would do nothing else
-            per_s = share * most["gbps_per_core"] * 1e9 / (32 * each.lanes * measure.RECEIVERS)
+            per_s = share * most.gbps_per_core * 1e9 / (32 * each.lanes * measure.RECEIVERS)
             row = measure.xdp_copies(each, on, asked.seconds, per_s)
-            yield row | {"offered": share}
+            yield replace(row, offered=share)
     for case in ("tcp", "tcp-packet"):
         most = measure.tcp_copies(tools, case, on, asked.seconds)
-        yield most | {"offered": None}
+        yield replace(most, offered=None)
         for share in shares:
-            row = measure.tcp_copies(tools, case, on, asked.seconds, share * most["gbps_per_core"])
-            yield row | {"offered": share}
+            row = measure.tcp_copies(tools, case, on, asked.seconds, share * most.gbps_per_core)
+            yield replace(row, offered=share)
 
 
 def count(figure: str, asked: Extent) -> int:

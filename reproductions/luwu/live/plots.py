@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reproductions.claims import tally
 from reproductions.luwu.live.claims import serialised
@@ -16,6 +16,7 @@ from testbed.report.plots import drawing, save
 from testbed.report.style import INK, MUTED
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -48,7 +49,7 @@ def picture(report: LiveReport) -> Figure:
         draws(axes, report.rows)
         axes.set_title(title)
         axes.grid(True, axis="x" if draws in (_phases, _bytes) else "y")
-    handles: dict[str, Any] = {}
+    handles: dict[str, Artist] = {}
     for axes in places[0]:
         handles |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(

@@ -21,6 +21,7 @@ from testbed.messages.coding import UNSET, Number, UnsetType, decode
 from testbed.messages.result import RunResult
 from testbed.messages.verdict import JobVerdict
 from testbed.systems.luwu import scaled
+from workloads.luwu.intervals import Passes
 
 SHARDED = {FSDP.name: scaled.fsdp, TUNED.name: scaled.fsdp_tuned}
 WARM_UP = 2
@@ -47,23 +48,6 @@ class LiveRun:
         words += [f"{self.disks} disks"] if self.disk_mb_s else []
         words += [f"{self.layers} layers"] if self.layers != setting.LAYERS else []
         return ", ".join([*words, *([f"seed {self.seed}"] if self.seed else [])])
-
-
-@dataclass(frozen=True, slots=True)
-class Passes:
-    """Seconds of an iteration by phase, and the part of each phase for which the worker waits; seconds of
-    communication, and the part of it for which computing waits.
-    """
-
-    forward_s: float
-    forward_waited_s: float
-    backward_s: float
-    backward_waited_s: float
-    step_s: float
-    step_waited_s: float
-    iteration_s: float
-    communicated_s: float
-    serialised_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from testbed.systems.luwu.shapes import PARAMETER_BYTES
 from testbed.topology import catalogue
+from testbed.topology.yaml_text import written
 
 LINK_BYTES_S = 100e9 / 8
 """The rate of the paper's links, bytes a second, before scaling."""
@@ -52,9 +52,9 @@ DDP = TrainingWay("ddp-switch", "DDP by the switch", "ddp", "inc", "inc", "Switc
 WAYS: Mapping[str, TrainingWay] = {way.name: way for way in (LUWU, FSDP, TUNED, ON_DISKS, IN_SWITCH, DDP)}
 
 
-def network(scale: int) -> dict[str, Any]:
-    """Return the paper's network (configuration `luwu` of the catalogue) at a scale."""
-    return {**catalogue.READY["luwu"], "scale": scale}
+def network(scale: int) -> str:
+    """Return the configuration of the paper's network (`luwu` of the catalogue) at a scale, as YAML."""
+    return written({**catalogue.READY["luwu"], "scale": scale})
 
 
 def link_bytes_s(scale: int) -> float:

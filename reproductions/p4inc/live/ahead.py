@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from reproductions.p4inc.live.claims import CONNECTIONS, JCT, LESS
 from reproductions.p4inc.live.model import JobKind
 from reproductions.p4inc.live.prediction import Asked, Predicted, Queue, predict
 from reproductions.p4inc.live.queue import STEP_GBPS, LiveTrial, demands, pace
+from reproductions.p4inc.live.report import QueueTotals
 from testbed.aggregation.site import racks_of
 from testbed.plugins.policies import choice
 from testbed.scheduling import live
@@ -34,8 +33,8 @@ def rows(
     seeds: Sequence[int],
     schemes: Sequence[str],
     slot_s: float,
-) -> Iterator[dict[str, Any]]:
-    """Yield a row for each run, with the fields of a live run's row that claims.py reads."""
+) -> Iterator[QueueTotals]:
+    """Yield the totals of each run."""
     for kind in kinds:
         for count in jobs:
             for seed in seeds:
@@ -43,8 +42,15 @@ def rows(
                     asked = submitted(topology, kind, count, seed, slot_s)
                     forecast = of(topology, kind, asked, scheme, seed, slot_s)
                     total_s = math.fsum(forecast.ended_s[job.id] - job.arrival_s for job in asked)
-                    numbers = {JCT: total_s, LESS: total_s, CONNECTIONS: forecast.connections}
-                    yield {"model": kind.model, "scheme": scheme, "jobs": count, "seed": seed, **numbers}
+                    yield QueueTotals(
+                        model=kind.model,
+                        scheme=scheme,
+                        jobs=count,
+                        seed=seed,
+                        total_jct_s=total_s,
+                        total_jct_less_start_ups_s=total_s,
+                        connections=forecast.connections,
+                    )
 
 
 def lasts_s(topology: Topology, trial: LiveTrial, slot_s: float) -> float:

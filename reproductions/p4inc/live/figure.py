@@ -5,13 +5,11 @@ imported only when a figure is used.
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reproductions.experiment import QUICK, Chart, Experiment, ExperimentOption
-from reproductions.p4inc.live.setting import FOUR, SCALE
-from testbed.aggregation.figure import Report
+from reproductions.p4inc.live.setting import FOUR, SCALE, configuration
 from testbed.errors import RequestError
 from testbed.systems.p4inc.policies import catalogue
 from workloads import models
@@ -19,6 +17,7 @@ from workloads import models
 if TYPE_CHECKING:
     from reproductions.p4inc.live.model import JobKind
     from reproductions.p4inc.live.queue import LiveTrial
+    from reproductions.p4inc.live.report import GainFinding, QueueReport, TrendFinding
     from reproductions.p4inc.live.throughput import ThroughputFinding, ThroughputReport
     from testbed.topology.model import Topology
 
@@ -123,16 +122,10 @@ def _estimate_s(figure: str, options: Namespace) -> float:
     return _queue_lasts_s(figure, options)
 
 
-def _rows(figure: str, options: Namespace, out: Path) -> dict[str, Any]:
-    from reproductions.live import runs_folder
-
-    return {"version": VERSION, **_queue(figure, options, runs_folder(out, figure))}
-
-
-def _claims(figure: str, report: Report) -> list[dict[str, Any]]:
+def _claims(figure: str, report: QueueReport) -> list[GainFinding | TrendFinding]:
     from reproductions.p4inc.live import tables
 
-    return tables.claims(report["rows"])
+    return tables.claims(report.rows)
 
 
 def _gains(figure: str, report: ThroughputReport) -> list[ThroughputFinding]:
@@ -148,25 +141,24 @@ def _throughput_chart() -> Chart[ThroughputReport]:
     return Chart(ThroughputReport, tables.show_throughput, plots.draw_throughput)
 
 
-def _chart() -> Chart[dict[str, Any]]:
+def _chart() -> Chart[QueueReport]:
     from reproductions.p4inc.live import plots, tables
+    from reproductions.p4inc.live.report import QueueReport
 
-    return Chart(dict[str, Any], tables.show, plots.draw)
+    return Chart(QueueReport, tables.show, plots.draw)
 
 
 def _queue_lasts_s(figure: str, options: Namespace) -> float:
     """Return the simulated seconds of all runs. A schedule that never ends raises TestbedError here."""
     from reproductions.p4inc.live import ahead
 
-    topology, _, _, trials = _planned(figure, options)
+    topology, _, trials = _planned(figure, options)
     return sum(ahead.lasts_s(topology, trial, options.slot) + RUN_S for trial in trials)
 
 
-def _planned(
-    figure: str, options: Namespace
-) -> tuple[Topology, dict[str, Any], list[JobKind], list[LiveTrial]]:
-    """Return the network, its configuration, the kinds of jobs, and the runs."""
-    from reproductions.p4inc.live import queue, setting
+def _planned(figure: str, options: Namespace) -> tuple[Topology, list[JobKind], list[LiveTrial]]:
+    """Return the network, the kinds of jobs, and the runs."""
+    from reproductions.p4inc.live import queue
     from reproductions.p4inc.live.model import JobKind
     from testbed.topology.load import parse
 
@@ -178,34 +170,43 @@ def _planned(
         for seed in range(1, options.runs + 1)
         for scheme in options.schemes
     ]
-    config = setting.configuration(options.scale, options.optical_gbps, options.ports, options.inc)
-    return parse(config, figure), config, kinds, trials
+    return parse(_configuration(options), figure), kinds, trials
 
 
-def _queue(figure: str, options: Namespace, runs: Path) -> dict[str, Any]:
+def _configuration(options: Namespace) -> dict[str, Any]:
+    return configuration(options.scale, options.optical_gbps, options.ports, options.inc)
+
+
+def _queue(figure: str, options: Namespace, out: Path) -> QueueReport:
+    from reproductions.live import runs_folder
     from reproductions.p4inc.live import ahead, queue, tables
+    from reproductions.p4inc.live.report import QueueReport, SimulatedQueue
     from reproductions.progress import progress
+    from testbed.topology.yaml_text import written
 
-    topology, config, kinds, trials = _planned(figure, options)
+    runs = runs_folder(out, figure)
+    topology, kinds, trials = _planned(figure, options)
     seeds = range(1, options.runs + 1)
     jobs = () if options.quick else ahead.JOBS
     foreseen = list(ahead.rows(topology, kinds, jobs, seeds, options.schemes, options.slot))
     with progress("figures 6 and 7", len(trials), lines=True) as on_done:
-        rows, costs = queue.sweep(trials, options.slot, config, runs, on_done, 1 if options.quick else 3)
-    return {
-        "rows": rows,
-        "prediction": tables.prediction(rows),
-        "costs": asdict(costs),
-        "ahead": {"rows": foreseen, "claims": tables.claims(foreseen)},
-        "trust": tables.summed([row["trust"] for row in rows]),
-        "iterations": {kind.model: kind.iterations for kind in kinds},
-        "runs": options.runs,
-        "slot_s": options.slot,
-        "scale": options.scale,
-        "optical_ports": options.ports,
-        "optical_gbps": options.optical_gbps,
-        "inc": options.inc,
-    }
+        text, costs_times = written(_configuration(options)), 1 if options.quick else 3
+        rows, costs = queue.sweep(trials, options.slot, text, runs, on_done, costs_times)
+    return QueueReport(
+        version=VERSION,
+        rows=rows,
+        prediction=tables.prediction(rows),
+        costs=costs,
+        ahead=SimulatedQueue(foreseen, tables.claims(foreseen)),
+        trust=tables.summed([row.trust for row in rows]),
+        iterations={kind.model: kind.iterations for kind in kinds},
+        runs=options.runs,
+        slot_s=options.slot,
+        scale=options.scale,
+        optical_ports=options.ports,
+        optical_gbps=options.optical_gbps,
+        inc=options.inc,
+    )
 
 
 ABOUT = (
@@ -216,7 +217,7 @@ ABOUT = (
 EXPERIMENTS = (
     Experiment("fig5", True, ABOUT, EVERY, _fig5, _gains, _throughput_chart, _complete, _estimate_s),
     *(
-        Experiment(name, True, ABOUT, (*EVERY, *QUEUE), _rows, _claims, _chart, _complete, _estimate_s)
+        Experiment(name, True, ABOUT, (*EVERY, *QUEUE), _queue, _claims, _chart, _complete, _estimate_s)
         for name in NAMES[1:]
     ),
 )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from reproductions.p4inc.live.claims import CLAIMS, CONNECTIONS, JCT, reduction
+from reproductions.p4inc.live.claims import CLAIMS, connections, reduction, total_jct_s
+from reproductions.p4inc.live.report import QueueReport, QueueRow
 from reproductions.p4inc.live.throughput import CASES, PAPER, ThroughputReport, predicted_ratio, ratio
 from reproductions.p4inc.simulated.plots import COLOURS
-from reproductions.reports import FigureReport
-from testbed.figures.verdict_gate import JudgedRow, headline
+from testbed.figures.verdict_gate import headline
 from testbed.report.plots import drawing, save
 from testbed.report.style import INK, MUTED
 from testbed.systems.p4inc.policies.catalogue import TITLES
@@ -18,8 +19,6 @@ from testbed.systems.p4inc.policies.catalogue import TITLES
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Report = Mapping[str, Any]
 
 MODELS = {
     "resnet50": "ResNet50",
@@ -32,7 +31,7 @@ MODELS = {
 _CASES = {"inc": "#0072B2", "ps": "#D55E00", "ring": "#E69F00", "ps-10g": "#8C3B00"}
 
 
-def draw(report: Report, path: Path) -> None:
+def draw(report: QueueReport, path: Path) -> None:
     """Write figures 6 and 7 as a PNG."""
     with drawing() as plt:
         save(plt, queue(report), path)
@@ -88,23 +87,23 @@ def throughput(report: ThroughputReport) -> Figure:
     return figure
 
 
-def queue(report: Report) -> Figure:
+def queue(report: QueueReport) -> Figure:
     """Draw a row of panels for each model: total JCT and connections set up, by number of jobs and scheme,
     and our reductions beside the paper's.
     """
     import matplotlib.pyplot as plt
 
-    rows: Sequence[dict[str, Any]] = report["rows"]
-    models = list(dict.fromkeys(row["model"] for row in rows))
-    schemes = list(dict.fromkeys(row["scheme"] for row in rows))
+    rows = report.rows
+    models = list(dict.fromkeys(row.model for row in rows))
+    schemes = list(dict.fromkeys(row.scheme for row in rows))
     size = (11, 1.5 + 2.8 * len(models))
     figure, grid = plt.subplots(len(models), 3, figsize=size, squeeze=False, width_ratios=(1, 1, 1.35))
-    for (jct, connections, reductions), model in zip(grid, models, strict=True):
-        group = [row for row in rows if row["model"] == model]
-        _bars(jct, group, schemes, JCT, "ahead_total_jct_s")
+    for (jct, connected, reductions), model in zip(grid, models, strict=True):
+        group = [row for row in rows if row.model == model]
+        _bars(jct, group, schemes, total_jct_s, lambda row: row.predicted.ahead_total_jct_s)
         jct.set_title(f"{MODELS[model]}: total JCT, s")
-        _bars(connections, group, schemes, CONNECTIONS, "ahead_connections")
-        connections.set_title(f"{MODELS[model]}: connections set up")
+        _bars(connected, group, schemes, connections, lambda row: row.predicted.ahead_connections)
+        connected.set_title(f"{MODELS[model]}: connections set up")
         _reductions(reductions, group, model)
         reductions.set_title(f"{MODELS[model]}: total JCT reduced by, %")
     for axes in grid[-1][:2]:
@@ -114,29 +113,33 @@ def queue(report: Report) -> Figure:
     }
     figure.legend(drawn.values(), drawn.keys(), loc="lower center", ncols=len(drawn), frameon=False)
     height = figure.get_figheight()
-    _headline(figure, report, _finding(report))
+    headline(figure, report, _finding(report), _detail(report), rows)
     margins = {"left": 0.05, "right": 0.985, "top": 1 - 1.0 / height, "bottom": 1.05 / height}
     figure.subplots_adjust(**margins, wspace=0.2, hspace=0.42)
     return figure
 
 
 def _bars(
-    axes: Axes, rows: Sequence[dict[str, Any]], schemes: Sequence[str], metric: str, foreseen: str
+    axes: Axes,
+    rows: Sequence[QueueRow],
+    schemes: Sequence[str],
+    value: Callable[[QueueRow], float],
+    foreseen: Callable[[QueueRow], float],
 ) -> None:
     """Draw means as bars, each run as a dot, and the prediction from the submission alone as a dash."""
-    counts = sorted({row["jobs"] for row in rows})
+    counts = sorted({row.jobs for row in rows})
     width = 0.84 / len(schemes)
     for order, scheme in enumerate(schemes):
         for at, jobs in enumerate(counts):
-            runs = [row for row in rows if (row["scheme"], row["jobs"]) == (scheme, jobs)]
+            runs = [row for row in rows if (row.scheme, row.jobs) == (scheme, jobs)]
             if not runs:
                 continue
-            values = [row[metric] for row in runs]
+            values = [value(row) for row in runs]
             place = at + (order - (len(schemes) - 1) / 2) * width
             label = TITLES[scheme] if at == 0 else None
             axes.bar(place, sum(values) / len(values), width * 0.92, color=COLOURS[scheme], label=label)
             axes.plot([place] * len(values), values, ".", color=INK, markersize=4, clip_on=False)
-            predicted = sum(row["predicted"][foreseen] for row in runs) / len(runs)
+            predicted = sum(map(foreseen, runs)) / len(runs)
             axes.plot(place, predicted, "_", color=INK, markersize=14, clip_on=False)
     axes.set_xticks(range(len(counts)), [str(jobs) for jobs in counts])
     axes.tick_params(length=0)
@@ -144,13 +147,13 @@ def _bars(
     axes.grid(True, axis="y")
 
 
-def _reductions(axes: Axes, rows: Sequence[dict[str, Any]], model: str) -> None:
+def _reductions(axes: Axes, rows: Sequence[QueueRow], model: str) -> None:
     """Draw the paper's reductions and ours as bars, and the predicted ones as dashes."""
-    foreseen = [row | {JCT: row["predicted"]["ahead_total_jct_s"]} for row in rows]
+    foreseen = [replace(row, total_jct_s=row.predicted.ahead_total_jct_s) for row in rows]
     claims = [claim for claim in CLAIMS if claim.model == model]
     for at, claim in enumerate(claims):
         axes.bar(at - 0.2, 100 * claim.paper, 0.36, color=MUTED, label=None if at else "paper")
-        ours, predicted = (reduction(group, claim, JCT) for group in (rows, foreseen))
+        ours, predicted = (reduction(group, claim, total_jct_s) for group in (rows, foreseen))
         if ours is not None and predicted is not None:
             axes.bar(at + 0.2, 100 * ours, 0.36, color=COLOURS[claim.pairs[0][0]])
             axes.plot(at + 0.2, 100 * predicted, "_", color=INK, markersize=14, clip_on=False)
@@ -161,17 +164,13 @@ def _reductions(axes: Axes, rows: Sequence[dict[str, Any]], model: str) -> None:
     axes.grid(True, axis="y")
 
 
-def _headline(figure: Figure, report: Report, finding: str) -> None:
-    stamp = FigureReport(figure=report["figure"], live=report.get("live", False))
-    headline(figure, stamp, finding, _detail(report), [JudgedRow.of(row) for row in report["rows"]])
-
-
-def _finding(report: Report) -> str:
-    parts = [
-        f"{claim['ours'][JCT]:.0%} ({MODELS[claim['model']]})"
-        for claim in report["claims"]
-        if claim["text"].endswith("INC-FCFS below noINC-FCFS") and claim["ours"].get(JCT) is not None
-    ]
+def _finding(report: QueueReport) -> str:
+    shares = {
+        claim.model: reduction(report.rows, claim, total_jct_s)
+        for claim in CLAIMS
+        if claim.model and claim.text.endswith("INC-FCFS below noINC-FCFS")
+    }
+    parts = [f"{share:.0%} ({MODELS[model]})" for model, share in shares.items() if share is not None]
     return (
         f"INC shortens total JCT by {' and '.join(parts)} under FCFS"
         if parts
@@ -179,9 +178,9 @@ def _finding(report: Report) -> str:
     )
 
 
-def _detail(report: Report) -> str:
-    trust, scale = report["trust"], report["scale"]
-    trusted = f"{trust['trustworthy']} of {trust['of']} jobs trustworthy"
-    optical = f"{report['optical_ports']} optical ports of {report['optical_gbps']:g} Gb/s"
+def _detail(report: QueueReport) -> str:
+    trust, scale = report.trust, report.scale
+    trusted = f"{trust.trustworthy} of {trust.of} jobs trustworthy"
+    optical = f"{report.optical_ports} optical ports of {report.optical_gbps:g} Gb/s"
     ports = f"{optical} a rack, emulated at a {scale}th"
-    return f"Means of {report['runs']} runs; dots: runs; dashes: predicted. {ports}. {trusted}."
+    return f"Means of {report.runs} runs; dots: runs; dashes: predicted. {ports}. {trusted}."

@@ -11,20 +11,21 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from reproductions import live
-from reproductions.example_jobs import LAYERS
+from reproductions.example_jobs import LAYERS, LayersResult
 from reproductions.p4inc.live.model import JobKind, Pace, iteration_s
 from reproductions.p4inc.live.prediction import Asked, Given, Predicted, Queue, predict
+from reproductions.p4inc.live.report import Costs, JobTraining, QueuePrediction, QueueRow, mean_errors
 from testbed.aggregation.site import racks_of
 from testbed.client.caller import Caller
 from testbed.errors import TestbedError
 from testbed.figures import finished_runs
+from testbed.messages.coding import Number, as_json, decode
 from testbed.messages.submission import QueuedRun, SubmissionResult
 from testbed.plugins.policies import choice
 from testbed.scheduling.draws import poisson_s, stream
@@ -59,14 +60,28 @@ class LiveTrial:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
-    """Seconds that processes take on this machine: from placement to ready, for each worker of a job; around
-    a job's training (`handling_s`); from then until its hosts are free (`leaving_s`).
-    """
+class SubmittedJob:
+    """A job of a jobs file. The last argument of its script is the file of its result."""
 
-    start_up_s: float
-    handling_s: float
-    leaving_s: float
+    name: str
+    script: str
+    arguments: Sequence[str | int]
+    workers: int
+    iterations: int
+    megabytes: Number
+    at_s: Number
+    limit_s: Number
+
+
+@dataclass(frozen=True, slots=True)
+class JobsFile:
+    """The contents of a jobs file, which `testbed submit` reads."""
+
+    policy: str
+    slot_s: Number
+    seed: int
+    step_gbps: Number
+    jobs: Sequence[SubmittedJob]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +89,12 @@ class TrainedJob:
     """A job of a trial that trained to its end, and the result that its script wrote."""
 
     job: QueuedRun
-    script: Mapping[str, Any]
+    script: LayersResult
 
     @property
     def trained_s(self) -> float:
         """Return the seconds from its first iteration to its last."""
-        return float(self.script["done_s"] - self.script["ready_s"])
+        return float(self.script.done_s - self.script.ready_s)
 
     @property
     def start_up_s(self) -> float:
@@ -123,7 +138,7 @@ def demands(jobs: int, seed: int, slot_s: float) -> list[tuple[float, int]]:
 
 def submission(
     trial: LiveTrial, topology: Topology, slot_s: float, folder: Path, asked: Sequence[tuple[float, int]]
-) -> dict[str, Any]:
+) -> JobsFile:
     """Return the contents of the jobs file."""
     kind, scale = trial.kind, topology.scale
     lowest_gbps = min(STEP_GBPS, (topology.optical_link.rate_mbps or 0.0) / 1e3 / max(WORKERS))
@@ -131,7 +146,7 @@ def submission(
     jobs = []
     for number, (time_s, workers) in enumerate(asked, 1):
         out = folder / f"{trial.stem}.job-{number}.json"
-        words = [
+        words: list[str | int] = [
             "--model",
             kind.model,
             "--profile",
@@ -143,24 +158,18 @@ def submission(
         ]
         words += ["--warm-up", 0, "--batch", kind.batch, "--out", str(out)]
         jobs.append(
-            {
-                "name": f"job-{number}",
-                "script": str(LAYERS),
-                "arguments": words,
-                "workers": workers,
-                "iterations": kind.iterations,
-                "megabytes": kind.megabytes(scale),
-                "at_s": time_s,
-                "limit_s": LIMIT_S + 4 * longest_s,
-            }
+            SubmittedJob(
+                name=f"job-{number}",
+                script=str(LAYERS),
+                arguments=words,
+                workers=workers,
+                iterations=kind.iterations,
+                megabytes=kind.megabytes(scale),
+                at_s=time_s,
+                limit_s=LIMIT_S + 4 * longest_s,
+            )
         )
-    return {
-        "policy": trial.scheme,
-        "slot_s": slot_s,
-        "seed": trial.seed,
-        "step_gbps": STEP_GBPS,
-        "jobs": jobs,
-    }
+    return JobsFile(trial.scheme, slot_s, trial.seed, STEP_GBPS, jobs)
 
 
 def run(
@@ -177,7 +186,7 @@ def run(
     logs = folder / f"{trial.stem}.logs"
     caller = Caller.of_this_process()
     with caller.acting():
-        wanted.write_text(written(data))
+        wanted.write_text(written(as_json(data)))
         logs.mkdir(exist_ok=True)
     testbed.light_initial_circuits()
     testbed.command("submit", "--preload", "--json", str(result), "--logs", str(logs), str(wanted))
@@ -185,10 +194,14 @@ def run(
         answer = live.submission_result(result)
         arrived = sorted(answer.jobs, key=lambda ended: ended.arrival_s)
         scripts = {
-            ended.id: json.loads(Path(job["arguments"][-1]).read_text())
-            for job, ended in zip(data["jobs"], arrived, strict=True)
+            ended.id: _script_result(Path(str(job.arguments[-1])))
+            for job, ended in zip(data.jobs, arrived, strict=True)
         }
     return TrialResult(answer, tuple(TrainedJob(job, scripts[job.id]) for job in answer.jobs))
+
+
+def _script_result(file: Path) -> LayersResult:
+    return decode(LayersResult, json.loads(file.read_text()), file.name)
 
 
 def costs(testbed: live.TestbedOfFigures, slot_s: float, folder: Path, times: int) -> Costs:
@@ -204,56 +217,50 @@ def costs(testbed: live.TestbedOfFigures, slot_s: float, folder: Path, times: in
     )
 
 
-def measured(trial: LiveTrial, ended: TrialResult, topology: Topology, costs_: Costs) -> dict[str, Any]:
+def measured(trial: LiveTrial, ended: TrialResult, topology: Topology, costs_: Costs) -> QueueRow:
     """Return a run's numbers, each with its prediction."""
     result, jobs = ended.result, [each.job for each in ended.jobs]
     given = predicted_from(trial, result, topology)
     ahead = predicted_ahead(trial, result, topology, costs_)
     rows = [
-        {
-            "id": each.job.id,
-            "workers": each.job.workers,
-            "mode": each.job.mode,
-            "training_s": each.trained_s,
-            "predicted_s": given.ended_s[each.job.id] - given.started_s[each.job.id],
-            "waiting_s": each.known("started_s") - each.known("ready_s"),
-            "predicted_waiting_s": max(0.0, given.started_s[each.job.id] - each.known("ready_s")),
-            "late_ms": max(each.script["late_ms_list"]),
-            "error_over_bound": each.script["error_over_bound"],
-        }
+        JobTraining(
+            id=each.job.id,
+            workers=each.job.workers,
+            mode=each.job.mode,
+            training_s=each.trained_s,
+            predicted_s=given.ended_s[each.job.id] - given.started_s[each.job.id],
+            waiting_s=each.known("started_s") - each.known("ready_s"),
+            predicted_waiting_s=max(0.0, given.started_s[each.job.id] - each.known("ready_s")),
+            late_ms=max(each.script.late_ms_list),
+            error_over_bound=each.script.error_over_bound,
+        )
         for each in sorted(ended.jobs, key=lambda each: each.job.id)
     ]
-    return {
-        "model": trial.kind.model,
-        "scheme": trial.scheme,
-        "jobs": trial.jobs,
-        "seed": trial.seed,
-        "total_jct_s": result.total_jct_s,
-        "total_jct_less_start_ups_s": math.fsum(each.less_start_up_s for each in ended.jobs),
-        "connections": result.reconfigured_connections,
-        "reconfigurations": result.reconfigurations,
-        "inc_jobs": sum(job.mode == choice(trial.scheme).with_inc.name for job in jobs),
-        "ct_bti_s": result.ct_bti_s,
-        "start_up_s": math.fsum(each.start_up_s for each in ended.jobs) / len(jobs),
-        "policy_s_max": result.policy_s_max,
-        "overruns": result.overruns,
-        "late_slots": result.late_slots,
-        "complaints": result.complaints,
-        "trust": live.trust([job.run.verdict for job in jobs if job.run]),
-        "per_job": rows,
-        "predicted": {
-            "connections": given.connections,
-            "training_error": _mean_error([(row["predicted_s"], row["training_s"]) for row in rows]),
-            "ahead_total_jct_s": _total_jct_s(ahead, jobs, costs_),
-            "ahead_connections": ahead.connections,
-        },
-    }
-
-
-def _mean_error(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:
-    """Return the mean signed and the mean absolute relative error of pairs (predicted, measured)."""
-    errors = [predicted / actual - 1 for predicted, actual in pairs]
-    return {"mean": math.fsum(errors) / len(errors), "absolute": math.fsum(map(abs, errors)) / len(errors)}
+    return QueueRow(
+        model=trial.kind.model,
+        scheme=trial.scheme,
+        jobs=trial.jobs,
+        seed=trial.seed,
+        total_jct_s=result.total_jct_s,
+        total_jct_less_start_ups_s=math.fsum(each.less_start_up_s for each in ended.jobs),
+        connections=result.reconfigured_connections,
+        reconfigurations=result.reconfigurations,
+        inc_jobs=sum(job.mode == choice(trial.scheme).with_inc.name for job in jobs),
+        ct_bti_s=result.ct_bti_s,
+        start_up_s=math.fsum(each.start_up_s for each in ended.jobs) / len(jobs),
+        policy_s_max=result.policy_s_max,
+        overruns=result.overruns,
+        late_slots=result.late_slots,
+        complaints=result.complaints,
+        trust=live.trust([job.run.verdict for job in jobs if job.run]),
+        per_job=rows,
+        predicted=QueuePrediction(
+            connections=given.connections,
+            training_error=mean_errors([row.predicted_s / row.training_s - 1 for row in rows]),
+            ahead_total_jct_s=_total_jct_s(ahead, jobs, costs_),
+            ahead_connections=ahead.connections,
+        ),
+    )
 
 
 def _total_jct_s(predicted: Predicted, jobs: Sequence[QueuedRun], costs_: Costs) -> float:
@@ -294,22 +301,22 @@ def predicted_ahead(
 
 def _one(
     testbed: live.TestbedOfFigures, trial: LiveTrial, slot_s: float, folder: Path, costs_: Costs
-) -> dict[str, Any]:
+) -> QueueRow:
     return measured(trial, run(testbed, trial, slot_s, folder), testbed.topology, costs_)
 
 
 def sweep(
     trials: Sequence[LiveTrial],
     slot_s: float,
-    config: dict[str, Any],
+    configuration: str,
     folder: Path,
     on_done: Callable[[str], None],
     costs_times: int = 3,
-) -> tuple[list[dict[str, Any]], Costs]:
-    """Run all trials on one testbed, after `costs_times` jobs that measure process costs. Raises the first
-    error of a run, with the trial's name.
+) -> tuple[list[QueueRow], Costs]:
+    """Run all trials on one testbed of this configuration (YAML), after `costs_times` jobs that measure
+    process costs. Raises the first error of a run, with the trial's name.
     """
-    with live.testbed("fig7", config, folder) as testbed:
+    with live.testbed("fig7", configuration, folder) as testbed:
         costs_ = finished_runs.row(
             folder, "costs", Costs, lambda: costs(testbed, slot_s, folder, costs_times)
         )
@@ -320,7 +327,7 @@ def sweep(
                     finished_runs.row(
                         folder,
                         trial.stem,
-                        dict[str, Any],
+                        QueueRow,
                         partial(_one, testbed, trial, slot_s, folder, costs_),
                     )
                 )

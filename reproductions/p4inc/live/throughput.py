@@ -23,6 +23,7 @@ from testbed.figures import finished_runs
 from testbed.figures.verdict_gate import runs_of
 from testbed.messages.coding import UNSET, Number, UnsetType, decode
 from testbed.messages.verdict import JobVerdict
+from testbed.topology.yaml_text import written
 
 PAPER = {"resnet50": 1.56, "resnet101": 1.83, "resnet152": 1.65, "vgg11": 3.7, "vgg16": 3.7, "vgg19": 3.8}
 WORKERS = 2
@@ -107,8 +108,8 @@ def measure(
     """Train each model in each case, with one testbed for each optical rate. Return a row for each run."""
     rows: list[ThroughputRow] = []
     for optical_gbps in dict.fromkeys(case.optical_gbps for case in CASES):
-        config = setting.configuration(scale, optical_gbps)
-        with live.testbed(f"fig5-{optical_gbps:g}g", config, folder) as testbed:
+        configuration = written(setting.configuration(scale, optical_gbps))
+        with live.testbed(f"fig5-{optical_gbps:g}g", configuration, folder) as testbed:
             for model in models:
                 for case in CASES:
                     if case.optical_gbps == optical_gbps:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from reproductions import live
 from reproductions.reports import FigureReport, NumberedRow
@@ -22,8 +21,10 @@ from testbed.client.caller import Caller
 from testbed.emulation.namespaces import die_with_parent
 from testbed.figures import finished_runs, machine_load
 from testbed.interpreters import isolated
+from testbed.messages.coding import decode
 from testbed.messages.verdict import Reason
 from testbed.topology.model import MOST_RECORDS
+from testbed.topology.yaml_text import written
 
 WORKERS = 3
 MTU = 4200  # 1,024 gradients of a packet, and headers
@@ -120,13 +121,23 @@ class StreamReport(FigureReport):
     rows: Sequence[StreamRow]
 
 
-def network() -> dict[str, Any]:
-    return {
-        "units": [{"hosts": WORKERS}],
-        "host_rate_mbps": "unshaped",
-        "mtu": MTU,
-        "inc": {"blocks": MOST_RECORDS},
-    }
+@dataclass(frozen=True, slots=True)
+class PacketTimes:
+    """The result of a worker of worker.py."""
+
+    seconds: Sequence[float]
+
+
+def network() -> str:
+    """Return the configuration of a rack of unshaped hosts, as YAML."""
+    return written(
+        {
+            "units": [{"hosts": WORKERS}],
+            "host_rate_mbps": "unshaped",
+            "mtu": MTU,
+            "inc": {"blocks": MOST_RECORDS},
+        }
+    )
 
 
 def aged(timeouts_ms: Sequence[float], runs: int, folder: Path, on_done: OnDone) -> list[AgedRow]:
@@ -193,7 +204,7 @@ def _run(
     words: Sequence[str],
     script: Sequence[str],
     workers: int = WORKERS,
-) -> list[list[float]]:
+) -> list[Sequence[float]]:
     """Run a job of worker.py, and return the times of each worker."""
     result = stem.with_name(f"{stem.name}.json")
     testbed.command(
@@ -202,7 +213,7 @@ def _run(
     )
     with Caller.of_this_process().acting():
         files = [stem.with_name(f"{stem.name}.{rank}") for rank in range(workers)]
-        return [json.loads(file.read_text())["seconds"] for file in files]
+        return [decode(PacketTimes, json.loads(file.read_text()), file.name).seconds for file in files]
 
 
 @contextlib.contextmanager

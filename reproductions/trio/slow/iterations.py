@@ -68,6 +68,13 @@ class SlowRow(ByVerdict, NumberedRow):
     verdict: JobVerdict
 
 
+@dataclass(frozen=True, slots=True)
+class Resent:
+    """The packets that a worker sent again, from its statistics."""
+
+    retransmits: int
+
+
 Rows = Sequence[SlowRow]
 
 
@@ -158,7 +165,7 @@ def _row(
         blocks=blocks.made if blocks else None,
         without=blocks.without if blocks else None,
         error_over_bound=script.error_over_bound,
-        retransmits=sum(stats["retransmits"] for stats in live.statistics_of(result)),
+        retransmits=sum(worker.retransmits for worker in live.statistics_of(result, Resent)),
         verdict=result.verdict,
     )
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from testbed.topology import catalogue
+from testbed.topology.yaml_text import written
 
 WORKERS = 6
 MTU = 4200  # 1,024 gradients of a packet, and headers
@@ -50,6 +50,6 @@ is worse.
 """
 
 
-def network(scale: int) -> dict[str, Any]:
-    """Return section 6.1's network (configuration `trio` of the catalogue) at a scale."""
-    return {**catalogue.READY["trio"], "mtu": MTU, "scale": scale, "inc": {"jobs": POOL_JOBS}}
+def network(scale: int) -> str:
+    """Return the configuration of section 6.1's network (`trio` of the catalogue) at a scale, as YAML."""
+    return written({**catalogue.READY["trio"], "mtu": MTU, "scale": scale, "inc": {"jobs": POOL_JOBS}})

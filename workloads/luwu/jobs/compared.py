@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from torch import nn
 from torch.nn import functional
 
 from workloads.luwu.errors import LuwuError
-from workloads.luwu.intervals import Log, phases
+from workloads.luwu.intervals import Log, Passes, passes
 from workloads.luwu.jobs import schemes
 from workloads.luwu.jobs.text import ByteModel, batches, library_text
 
@@ -95,7 +95,7 @@ class Comparison:
     rank: int
     workers: int
     elements: int
-    iterations: Sequence[Mapping[str, float]]
+    iterations: Sequence[Passes]
     losses: Sequence[float]
     up_bytes: float
     down_bytes: float
@@ -134,7 +134,7 @@ def train(args: argparse.Namespace) -> Comparison:
         marks.append(time.monotonic_ns())
         losses.append(loss.item())
         if number >= args.warm_up:
-            rows.append(phases(*log.taken(), marks))
+            rows.append(passes(*log.taken(), marks))
     after = link_bytes()
     measured = Comparison(
         scheme=args.scheme,
