@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from testbed.aggregation.admission import Places
+from testbed.aggregation.counts import ProgramCounts
 from testbed.aggregation.grants import Admission, Group
 from testbed.aggregation.packets import AS_USUAL, Packets
-from testbed.aggregation.program import Clock, Findings, JobBlocks
+from testbed.aggregation.program import Clock, Findings
 from testbed.aggregation.result_ports import ways
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.site import Site, joined_mbps
@@ -244,8 +245,8 @@ class Supply:
             if self._holdings.replace(number, other):
                 return other
 
-    def blocks(self, number: int) -> JobBlocks | None:
-        """Read a job's block counts; None if no block records sum for it. Raises TestbedError if its program
+    def counts(self, number: int) -> ProgramCounts | None:
+        """Read a job's counts from its program; None if it counts none. Raises TestbedError if the program
         raises.
         """
         return self._places.counts(number)

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
-from testbed.jobs.result import notes_of_blocks
-from testbed.messages.jobs import AbsenceStatus, BlocksStatus
-from testbed.status import blocks_lines
+from testbed.systems.trio.counts import AbsenceStatus, BlocksStatus
 
 SOME = BlocksStatus(made=200, active=3, without={"1": 10, "u1r2": 1}, left=())
 NONE = BlocksStatus(made=200, active=0, without={}, left=())
 
 
 def test_who_was_left_out_is_said_with_a_share() -> None:
-    assert notes_of_blocks(SOME) == [
+    assert SOME.notes() == [
         "of 200 blocks and votes some were sent without worker 1 10 (5.0%), u1r2 1 (0.5%)",
         "3 block records were left without a result",
     ]
-    assert blocks_lines(SOME) == [
+    assert SOME.lines() == [
         "200 blocks and votes, 3 under way, some without worker 1 10 (5.0%), u1r2 1 (0.5%)"
     ]
 
 
 def test_nothing_is_said_where_all_were_in_all() -> None:
-    assert notes_of_blocks(NONE) == []
-    assert blocks_lines(NONE) == ["200 blocks and votes, 0 under way"]
-    assert blocks_lines(None) == []
+    assert NONE.notes() == []
+    assert NONE.lines() == ["200 blocks and votes, 0 under way"]
+    assert NONE.absent() == 0
 
 
 def test_who_left_is_said_and_for_how_long() -> None:
@@ -36,5 +36,18 @@ def test_who_left_is_said_and_for_how_long() -> None:
         "without it",
         "worker 2 left u1 after 3 looks in vain, and did not come back",
     ]
-    assert notes_of_blocks(blocks) == lines
-    assert blocks_lines(blocks) == ["200 blocks and votes, 0 under way", *lines]
+    assert blocks.notes() == lines
+    assert blocks.lines() == ["200 blocks and votes, 0 under way", *lines]
+    assert blocks.absent() == 1
+
+
+def test_a_status_is_read_without_any_system_or_program() -> None:
+    """A command that only shows a job does not wait for the imports of all systems."""
+    code = (
+        "import sys\n"
+        "from testbed.plugins.counts import counts_types\n"
+        "assert [kind.__name__ for kind in counts_types()] == ['BlocksStatus']\n"
+        "print(*(name for name in sys.modules if name.startswith('testbed.systems.')))"
+    )
+    imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert imported.split() == ["testbed.systems.trio", "testbed.systems.trio.counts"]

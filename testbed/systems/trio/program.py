@@ -19,12 +19,10 @@ from testbed.aggregation.program import (
     Clock,
     Findings,
     Grant,
-    JobBlocks,
     PlacePool,
 )
 from testbed.aggregation.system import Layout
 from testbed.errors import RequestError
-from testbed.messages.coding import as_json
 from testbed.systems.trio.absences import Absences
 from testbed.systems.trio.contract import (
     BLOCK,
@@ -39,6 +37,7 @@ from testbed.systems.trio.contract import (
     VOTE_WINDOW,
     buckets_for,
 )
+from testbed.systems.trio.counts import BlocksStatus
 from testbed.systems.trio.leaving import Departure, Leaving
 from testbed.systems.trio.parts import BLOCKS, CountedBlocks, LeavingBlocks, TimedBlocks
 from testbed.systems.trio.shares import Shares
@@ -101,7 +100,7 @@ class BlockGrant(Grant):
         age_out_ms = self.age_out_ms * (heights[place] + 1) / 2
         return BlockTerms(2 * data, self.windows, self.kept, ahead, age_out_ms)
 
-    def counts(self, job: int, forest: Forest, at: At) -> JobBlocks:
+    def counts(self, job: int, forest: Forest, at: At) -> BlocksStatus:
         """Sum the block counts over the places of a job's trees."""
         made = active = 0
         missed: Counter[str] = Counter()
@@ -116,7 +115,7 @@ class BlockGrant(Grant):
                 below = {child.number: str(child.place) for child in node.below}
                 for source, count in counts.missed.items():
                     missed[below.get(source, str(source))] += count
-        return JobBlocks(made, active, dict(sorted(missed.items())), as_json(self._absences.status()))
+        return BlocksStatus(made, active, dict(sorted(missed.items())), self._absences.status())
 
     def failure(self, forest: Forest, at: At) -> str | None:
         """Return why blocks no longer age out, if a place's timers stopped."""
