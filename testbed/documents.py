@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from testbed.jobs.options import DEFAULTS, OPTIONS, flags_of
+from testbed.jobs.option_table import DEFAULTS, OPTIONS
 from testbed.keys import (
     NEEDED,
     ByName,
@@ -132,7 +132,7 @@ def options() -> str:
     """Render the table of a job's options, with the command's flags and a jobs file's keys."""
     rows = ["| `testbed run` | a job's key | default | |", "|---|---|---|---|"]
     for name, option in OPTIONS.items():
-        flags = ", ".join(f"`{flag}`" for flag in flags_of(name))
+        flags = ", ".join(f"`{flag}`" for flag in option.flags_of(name))
         default = DEFAULTS[name]
         usual = option.usual or ("none" if default is None else str(default).lower())
         more = f": [{option.page.partition('#')[0]}]({option.page})" if option.page else ""

@@ -193,9 +193,8 @@ class Supply:
     def _admit(self, number: int, generation: int, layout: Layout, packets: Packets) -> Admission:
         assert layout.forest is not None
         way = ways(layout.forest, self._controller)
+        packets = replace(packets, usual=layout.usual_options)
         programs = layout.programs
-        if packets.age_out_ms is None and layout.age_out_ms:
-            packets = replace(packets, age_out_ms=layout.age_out_ms)
         return self._places.admit(number, generation, layout.forest, way, packets=packets, programs=programs)
 
     # ------------------------------------------------------------------ layouts

@@ -29,3 +29,8 @@ def declared(module: str, name: str) -> Iterator[Any]:
             yield getattr(importlib.import_module(where), name)
         except Exception as error:  # a third party's module may raise anything
             raise TestbedError(f"import {where}: {in_a_line(error)}") from error
+
+
+def all_options() -> Any:
+    """Return the class of a job's options, those of data-plane programs included."""
+    return importlib.import_module(f"{PACKAGE}.job_options").JobOptions
