@@ -13,6 +13,8 @@ ALL_OPTIONS: type[CommonOptions] = all_options()
 OPTIONS = options_of(ALL_OPTIONS)
 AS_USUAL = ALL_OPTIONS()
 DEFAULTS = AS_USUAL.as_json()
+OF_PROGRAMS = tuple(name for name, option in OPTIONS.items() if option.elsewhere)
+"""The options that only some data-plane programs have."""
 
 
 def _words(words: tuple[str, ...], **_: Any) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from testbed.client.caller import Caller
 from testbed.errors import RequestError
 from testbed.interpreters import isolated
 from testbed.jobs.environment import worker_environment
-from testbed.jobs.option_table import ALL_OPTIONS
+from testbed.jobs.option_table import ALL_OPTIONS, OF_PROGRAMS
 from testbed.machine.process import Spawned
 from testbed.machine.question import ask
 from testbed.topology.places import Host
@@ -63,6 +63,10 @@ class UserSystem(System):
         if layout.service and layout.server is None:
             raise RequestError(
                 f"--sync {self.name}: its layout has a service and no server; a host for it is accepted"
+            )
+        if unknown := sorted(layout.usual_options.keys() - {*OF_PROGRAMS}):
+            raise RequestError(
+                f"--sync {self.name}: usual_options: {unknown[0]!r}; accepted are {', '.join(OF_PROGRAMS)}"
             )
         ALL_OPTIONS.parse(layout.usual_options, f"--sync {self.name}: ")
         if layout.forest and layout.forest.owner:

@@ -117,6 +117,11 @@ def test_what_a_users_layout_or_class_says_is_what_the_job_gets(tmp_path: Path) 
         ),
         (
             "forest.demands())",
+            "forest.demands(), usual_options={'lanes': 64})",
+            "usual_options: 'lanes'; accepted are age_out_ms, window, leave_after",
+        ),
+        (
+            "forest.demands())",
             "forest.demands(), service=SYSTEM.Service('a', 'b'))",
             "its layout has a service and no server",
         ),
