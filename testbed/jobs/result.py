@@ -18,7 +18,7 @@ from testbed.telemetry.samples import LinkCounters
 from testbed.wire.transports import GLOO, PACKETS, SERVER
 
 # The bounds of a worker's statistics. For the longest job (MOST_ROWS of testbed/wire/calls, as many spans)
-# the backend writes 6.4 MB with 780,000 values; the daemon parses that for 0.2 s.
+# the backend writes 6.4 MB with 780,000 values; parsing that blocks the daemon for 0.2 s.
 MOST_BYTES = 8 << 20
 _MOST_VALUES = 1_000_000
 _MOST = 1 << 62  # bytes
