@@ -82,10 +82,8 @@ coverage: test-setup
 wire:
 	@$(PYTHON) -m scripts.render
 
-schemas:
-	@$(PYTHON) -m testbed.messages.schema
-
-documents:
+# schemas of `--json` output, tables and the configuration's schema come from declarations
+schemas documents:
 	@$(PYTHON) -m testbed.documents
 
 site: test-setup

@@ -163,7 +163,7 @@ static __always_inline int by_owner(struct wire_header *inc)
 	return inc->op == WIRE_OP_PARAMETERS || inc->op == WIRE_OP_GRADIENT_BEAT;
 }
 
-/* What a host hands to the end of an owned tree that it has. */
+/* What a host hands to the end of a tree with an owner that it has. */
 static __always_inline int for_end(struct wire_header *inc)
 {
 	return inc->op >= WIRE_OP_SUM && inc->op <= WIRE_OP_GRADIENT_BEAT;

@@ -49,7 +49,7 @@
 
 #define SUM_MARKED 1 /* a contribution came with congestion experienced (RFC 3168) */
 #define SUM_DEGRADED 2 /* workers are missing; the number is the header flag's */
-#define SUM_END 16 /* of an owned tree: the end of a request; the number is the header flag's */
+#define SUM_END 16 /* of a tree with an owner: the end of a request; the number is the header flag's */
 #define NOBODY 0xffffffff /* job or worker of a port */
 
 #define SPREAD_FACTOR 0x9e3779b1 /* 2^32 over the golden ratio */
@@ -95,7 +95,7 @@ struct entry {
 	__u32 result_base; /* MemID at the top */
 	__u32 lanes; /* of every packet */
 	__be32 self_ip;
-	__be32 up_ip; /* the place above; at the top of an owned tree, the owner */
+	__be32 up_ip; /* the place above; at the top of a tree with an owner, the owner */
 	__be32 group_ip; /* destination of results; 0: a copy goes to each member's own address */
 	__u32 program; /* PROGRAM_* */
 	__u32 record; /* index into a map of that program's own */

@@ -104,7 +104,7 @@ static __always_inline int hear(struct gradient_packet *p, struct puller *puller
 	return to_socket(p, puller);
 }
 
-/* A packet for the end of an owned tree, which reads it from its socket. */
+/* A packet for the end of a tree with an owner, which reads it from its socket. */
 static __always_inline int hand(struct gradient_packet *p, struct puller *puller, u32 *verdict)
 {
 	*verdict = puller ? is_for(p, puller) : V_BAD_JOB;

@@ -34,8 +34,8 @@
 #define V_ANSWERED 29 /* answer: handed to the worker */
 #define V_CAPPED 30 /* no record for a further block of the job: the sender is told */
 #define V_TICK_EARLY 31 /* a tick of a block for which a source is not ready */
-#define V_BEAT 32 /* beat of an owned tree: noted, or sent on */
-#define V_HANDED 33 /* packet of an owned tree: handed to the end at this host */
+#define V_BEAT 32 /* beat of a tree with an owner: noted, or sent on */
+#define V_HANDED 33 /* packet of a tree with an owner: handed to the end at this host */
 #define V_HELD 34 /* for another unit: waits for its slot in the timetable */
 #define V_MISSED 35 /* left its queue too late for its slot: back to the queue */
 #define V_COUNT 36 /* how many counters there are */

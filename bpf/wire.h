@@ -22,7 +22,7 @@
 #define WIRE_OP_EMPTY 6 /* worker to the place that it contributes to: its gradients are zeros, unsent */
 #define WIRE_OP_QUESTION 7 /* worker to its place, and on to the place above: which fragments are missing */
 #define WIRE_OP_ANSWER 8 /* place to the worker that asked: what it found in each fragment's slot */
-#define WIRE_OP_SUM 9 /* place at the top of an owned tree to its owner: the sum of a fragment */
+#define WIRE_OP_SUM 9 /* place at the top of a tree with an owner to its owner: the sum of a fragment */
 #define WIRE_OP_PARAMETERS 10 /* owner to the workers: bytes, which are copied and never summed */
 #define WIRE_OP_PARAMETER_BEAT 11 /* worker to its place, and on to the owner: how far it is */
 #define WIRE_OP_GRADIENT_BEAT 12 /* owner to the workers: how far it is */

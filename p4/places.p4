@@ -30,7 +30,7 @@ const bit<8> ROLE_TOP = 3; // it is the result
 // Flags of a slot.
 const bit<8> SUM_MARKED = 1; // a contribution came with congestion experienced (RFC 3168)
 const bit<8> SUM_DEGRADED = 2; // workers are missing; the number is the header flag's
-const bit<8> SUM_END = 16; // of an owned tree: the end of a request; the number is the header flag's
+const bit<8> SUM_END = 16; // of a tree with an owner: the end of a request; the number is the header flag's
 
 // A tree of a job as this switch knows it.
 struct entry_t {
@@ -45,12 +45,12 @@ struct entry_t {
     bit<32> result_base; // MemID at the top
     bit<16> lanes; // of every packet
     bit<32> self_ip;
-    bit<32> up_ip; // of the place above; at the top of an owned tree, of the owner
+    bit<32> up_ip; // of the place above; at the top of a tree with an owner, of the owner
     bit<32> group_ip;
     bit<16> group; // multicast group, the first of
     bit<8> ways; // so many, among which results are spread
     bit<8> program; // PROGRAM_*
-    bit<8> record; // of an owned tree: the beats of its members
+    bit<8> record; // of a tree with an owner: the beats of its members
 }
 
 // The one of several parallel circuits that a packet takes.

@@ -4,7 +4,7 @@
 #ifndef SEGMENT_P4
 #define SEGMENT_P4
 
-// Results are none of an owned tree's, and what owners send is none of any other tree's: both are then as
+// Results are none of a tree with an owner, and what owners send is of no other tree: both are then as
 // whatever else is not addressed to this switch.
 control EntryOf(in headers_t hdr, inout metadata_t meta) {
 #include "set_entry.p4"
@@ -34,7 +34,7 @@ control EntryOf(in headers_t hdr, inout metadata_t meta) {
                 meta.verdict = V_BAD_GENERATION;
             }
         } else if (WIRE_IS_OWNERS(hdr.wire.op) && hdr.ipv4.dstAddr != meta.address) {
-            meta.verdict = V_MALFORMED; // to a group that is none of an owned tree here
+            meta.verdict = V_MALFORMED; // to a group that is of no tree with an owner here
         }
     }
 }

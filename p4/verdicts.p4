@@ -27,7 +27,7 @@ const bit<32> V_SWITCHED = 26; // not IPv4 without options: routed or switched, 
 const bit<32> V_UNROUTABLE = 27; // neither fits
 const bit<32> V_CAPPED = 30; // no record for a further block of the job: the sender is told
 const bit<32> V_TICK_EARLY = 31; // a tick of a block for which a source is not ready
-const bit<32> V_BEAT = 32; // beat of an owned tree: noted, or sent on
+const bit<32> V_BEAT = 32; // beat of a tree with an owner: noted, or sent on
 const bit<32> V_COUNT = 33; // how many counters there are
 
 #endif

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from testbed.api.handle import Testbed
     from testbed.api.result import JobError, JobResult
     from testbed.errors import TestbedError
-    from testbed.jobs.options import JobOptions
+    from testbed.systems.job_options import JobOptions
 
 __all__ = ["JobError", "JobOptions", "JobResult", "Testbed", "TestbedError"]
 
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(result, name)
     if name == "JobOptions":
-        from testbed.jobs.options import JobOptions
+        from testbed.systems.job_options import JobOptions
 
         return JobOptions
     if name == "TestbedError":

@@ -1,5 +1,6 @@
 """Render tables of docs/ from declarations, each between two marks: the keys of a configuration, and the
-options of a job. Also render docs/schemas/configuration.json, by which editors check a configuration.
+options of a job. Also render docs/schemas/: that of a configuration, by which editors check it, and those of
+all `--json` output.
 
 `python -m testbed.documents` writes them; with `--check` it names each stale file and exits 1.
 """
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from testbed.jobs.options import DEFAULTS, OPTIONS, flags_of
+from testbed.jobs.option_table import DEFAULTS, OPTIONS
 from testbed.keys import (
     NEEDED,
     PERCENTAGE,
@@ -43,7 +44,9 @@ from testbed.keys import (
     section_of,
 )
 from testbed.messages.schema import DIALECT, FOLDER
+from testbed.messages.schema import rendered as printed_schemas
 from testbed.optics.delays import MOST_DELAY_MS
+from testbed.plugins.counts import counts_types
 from testbed.topology.fields import MOST_NAME, shown
 from testbed.topology.model import Topology
 from testbed.topology.values import HOST_NAME, MOST_COMMAND, UNSHAPED, values_said
@@ -149,7 +152,7 @@ def options() -> str:
     """Render the table of a job's options, with the command's flags and a jobs file's keys."""
     rows = ["| `testbed run` | a job's key | default | |", "|---|---|---|---|"]
     for name, option in OPTIONS.items():
-        flags = ", ".join(f"`{flag}`" for flag in flags_of(name))
+        flags = ", ".join(f"`{flag}`" for flag in option.flags_of(name))
         default = DEFAULTS[name]
         usual = option.usual or ("none" if default is None else str(default).lower())
         more = f": [{option.page.partition('#')[0]}]({option.page})" if option.page else ""
@@ -230,7 +233,7 @@ def rendered() -> dict[Path, str]:
     """Return the content that each file should have. Raises LookupError for a document without a table's
     marks.
     """
-    files = {SCHEMA: json.dumps(schema(), indent=2) + "\n"}
+    files = {SCHEMA: json.dumps(schema(), indent=2) + "\n", **printed_schemas(counts_types())}
     for document, tables in TABLES.items():
         text = (DOCS / document).read_text()
         for mark, table in tables.items():

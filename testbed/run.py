@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's parser. testbed/queue/submission.py lists which of its options a jobs file has."""
     from testbed.client.runtime import add_name_option
     from testbed.client.single_run import Once
-    from testbed.jobs.options import add_to
+    from testbed.jobs.option_table import add_to
     from testbed.plugins.policies import choice, usual
     from testbed.plugins.registry import systems
     from testbed.records.recorder import add_options
@@ -122,7 +122,7 @@ def main(argv: list[str]) -> int:
 
 def _options(arguments: argparse.Namespace, with_series: bool) -> RunOptions:
     from testbed.api.running import RunOptions
-    from testbed.jobs.options import JobOptions
+    from testbed.jobs.option_table import ALL_OPTIONS
 
     return RunOptions(
         script=arguments.script,
@@ -134,7 +134,7 @@ def _options(arguments: argparse.Namespace, with_series: bool) -> RunOptions:
         logs=arguments.logs,
         timeout_s=arguments.timeout,
         preload=arguments.preload,
-        options=JobOptions.parse(vars(arguments), "--", typed=True),
+        options=ALL_OPTIONS.parse(vars(arguments), "--", typed=True),
         series=with_series,
     )
 

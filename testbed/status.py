@@ -15,7 +15,7 @@ from testbed.client import environment, terminal_text
 if TYPE_CHECKING:
     from testbed.client.last_words import LastWords
     from testbed.client.runtime import Runtime
-    from testbed.messages.jobs import BlocksStatus, JobStatus, NetworkUse, SummingNode, SummingTree
+    from testbed.messages.jobs import JobStatus, NetworkUse, SummingNode, SummingTree
     from testbed.messages.links import FaultStatus, LinkStatus
     from testbed.messages.queue import QueueStatus
     from testbed.messages.status import (
@@ -193,7 +193,7 @@ def page(testbed: LivingStatus) -> str:
         more = (
             *sums_lines(job.sums),
             *uses_lines(job.uses),
-            *blocks_lines(job.blocks),
+            *counts_lines(job),
             *job.service_lines,
             *waiting_lines(job),
         )
@@ -233,15 +233,12 @@ def calendar_text(testbed: Status) -> str:
     return text + (f"; {overrun} came faster than this machine took them in" if overrun else "")
 
 
-def blocks_lines(blocks: BlocksStatus | None) -> list[str]:
-    """Format the blocks of a job that is summed by block records, with absent workers and places."""
-    from testbed.jobs.result import absence_in_words, shares_without
+def counts_lines(job: JobStatus) -> Sequence[str]:
+    """Return the lines of its data-plane program's counts; empty if that counts none."""
+    from testbed.plugins.counts import counts_of
 
-    if not blocks:
-        return []
-    without = f", some without {shares_without(blocks)}" if blocks.without else ""
-    absences = [absence_in_words(absence) for absence in blocks.left]
-    return [f"{blocks.made} blocks and votes, {blocks.active} under way{without}", *absences]
+    counts = counts_of(job)
+    return [] if counts is None else counts.lines()
 
 
 def waiting_lines(job: JobStatus) -> list[str]:

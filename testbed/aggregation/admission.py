@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
+from testbed.aggregation.counts import ProgramCounts
 from testbed.aggregation.entries import NO_IP, Entry, Sender, Tick
 from testbed.aggregation.forest import MAX_TREES, Forest, Node
 from testbed.aggregation.grants import Admission, Group, group_ip
@@ -25,7 +26,6 @@ from testbed.aggregation.program import (
     Clock,
     DataPlaneProgram,
     Findings,
-    JobBlocks,
     PlacePool,
     chosen,
 )
@@ -272,8 +272,8 @@ class Places:
                         self._bind(admission, host)
             return {job: self._admitted[job, 0].generation for job in lost}
 
-    def counts(self, job: int) -> JobBlocks | None:
-        """Return a job's block counts from its program (Grant.counts), without checking their type. Does not
+    def counts(self, job: int) -> ProgramCounts | None:
+        """Return a job's counts from its program (Grant.counts), without checking their type. Does not
         acquire the lock, so that a status request waits for no switch. Raises TestbedError if the program
         raises.
         """

@@ -41,7 +41,7 @@ class Entry:
     lanes: int  # in every packet of the tree
     program: str = "sum"
     terms: object | None = None  # that program's data on the tree here (Grant.terms)
-    owner_ip: str = NO_IP  # at the top of an owned tree: the owner's address, to which sums and beats go
+    owner_ip: str = NO_IP  # at the top, of the tree's owner, if it has one: sums and beats go there
     asks: bool = False  # whether its workers ask which fragments a place has
 
     @property
@@ -73,8 +73,8 @@ class Entry:
 class Tick:
     """A request to a place: the sum of a fragment has waited for `age_ms`. `slot` is in the place's
     numbering. `generation` is the job's when the tick was made: a place with an entry of another generation
-    drops the tick. A place that sums by blocks also drops it if another number of `sources` contributed; 0:
-    any number.
+    drops the tick. A system's program may also drop it if another number of `sources` contributed; 0: any
+    number.
     """
 
     job: int

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from testbed.wire.recovery import Recovery
 
-LEAST_AGE_OUT_MS, MOST_AGE_OUT_MS = 1.0, 100.0
-MOST_WINDOW = 16384
-USUAL_WINDOW = 512
-LEAST_LEAVE_AFTER, MOST_LEAVE_AFTER = 1, 1000
+
+@dataclass(frozen=True, slots=True)
+class ProgramChoice:
+    """A job's choice for an option that only some data-plane programs have: the option's name, its value, its
+    flag on the command line, and `elsewhere`: why the other programs refuse it, with {system} for the name of
+    the job's system.
+    """
+
+    name: str
+    value: float
+    flag: str
+    elsewhere: str
+
+    def refusal(self, system: str) -> str:
+        """Return the line by which a program without the option refuses it."""
+        return f"{self.flag} {self.value:g}: {self.elsewhere.format(system=system)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,18 +31,18 @@ class Packets:
 
     - `lanes` of a packet; None: as many as fit;
     - `recovery` of lost packets;
-    - for places that sum by blocks, `age_out_ms`: how long a sum waits for a worker; 0: without limit, None:
-      as its system says;
-    - `window`: the most blocks that a worker has under way; None: USUAL_WINDOW;
-    - `leave_after`: after how many checks without a contribution a worker leaves the sums until it comes
-      back; None: never.
+    - `choices` for options of programs, and the `usual` values of its system for such options
+      (System.usual_options).
     """
 
     lanes: int | None = None
     recovery: Recovery = Recovery.WINDOW
-    age_out_ms: float | None = None
-    window: int | None = None
-    leave_after: int | None = None
+    choices: tuple[ProgramChoice, ...] = ()
+    usual: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    def value(self, name: str) -> float | None:
+        """Return the value of a program's option: the job's choice, or else the usual one; None: neither."""
+        return next((each.value for each in self.choices if each.name == name), self.usual.get(name))
 
 
 AS_USUAL = Packets()

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from testbed.aggregation.counts import ProgramCounts
 from testbed.aggregation.forest import Forest, Tree
 from testbed.aggregation.packets import Packets
 from testbed.aggregation.place_interfaces import SummingPlace
@@ -69,18 +70,6 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True)
-class JobBlocks:
-    """Counts of a job's blocks at all of its places: `made` by the tops of its trees, `active` anywhere,
-    `without` a worker (by its rank, as text) or a place; and the absences in `left` (AbsenceStatus, as JSON).
-    """
-
-    made: int
-    active: int
-    without: Mapping[str, int]
-    left: Sequence[Mapping[str, Any]] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Findings:
     """The findings of one check of a job's places: a line for its user on each source that left or came back,
     and the ranks of all workers that its sums go on without.
@@ -118,9 +107,9 @@ class Grant:
         """
         return None
 
-    def counts(self, job: int, forest: Forest, at: At) -> JobBlocks | None:
-        """Count a job's blocks; None if no block records sum for it. Called without the lock, so that a
-        status request waits for no switch.
+    def counts(self, job: int, forest: Forest, at: At) -> ProgramCounts | None:
+        """Return the program's counts of a job's sums; None if it counts none. Called without the lock, so
+        that a status request waits for no switch.
         """
         return None
 

@@ -47,24 +47,17 @@ class SlotProgram:
     maps: Mapping[str, Record] = MappingProxyType({})
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
-        """Raise RequestError for choices that slots do not support: a sum waits for every worker, half of a
-        segment is under way, and only the core's sum answers questions.
+        """Raise RequestError for choices that slots do not support: options of other programs, and questions
+        to a program that is not the core's own.
         """
         if packets.recovery is Recovery.INTEGRITY and self.name != SUM:
             raise RequestError(
                 f"--recovery {packets.recovery}: program {self.name!r} answers no questions; "
                 f"{Recovery.WINDOW} is accepted"
             )
-        waits = f"{layout.system} does not sum by block records, so sums wait for every worker"
-        if packets.age_out_ms is not None:
-            raise RequestError(f"--age-out {packets.age_out_ms:g}: {waits}")
-        if packets.leave_after is not None:
-            raise RequestError(f"--leave-after {packets.leave_after}: {waits}")
-        if packets.window is not None:
-            raise RequestError(
-                f"--window {packets.window}: {layout.system} does not sum by block records; its window is "
-                "half of its segment"
-            )
+        if packets.choices:
+            first = min(packets.choices, key=lambda choice: choice.flag)
+            raise RequestError(first.refusal(layout.system))
 
     def grant(
         self, job: int, forest: Forest, packets: Packets, capacity: Capacity, size: int | None

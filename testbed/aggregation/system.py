@@ -50,7 +50,7 @@ class Layout:
     forest: Forest | None = None
     demands: tuple[UnitPair, ...] = ()
     programs: Mapping[str, str] = field(default_factory=dict, hash=False)  # as System.programs
-    age_out_ms: float = 0.0  # as System.age_out_ms
+    usual_options: Mapping[str, float] = field(default_factory=dict, hash=False)  # as System.usual_options
     service: Service | None = None
 
     def __post_init__(self) -> None:
@@ -106,8 +106,8 @@ class System(Protocol):
     - `clusterer`: for `testbed cluster`, if workers head others.
     - `chooses_heads`: it chooses which workers sum. A restarting job is then laid out again, on a site that
       spares the hosts of failed workers.
-    - `age_out_ms`: how long a place that sums by blocks waits for a source, unless the job says; 0: without
-      limit.
+    - `usual_options`: the values that options of its programs have for its jobs, by name, unless a job's user
+      gives others.
     """
 
     name: str
@@ -121,7 +121,7 @@ class System(Protocol):
     clusterer: Clusterer | None = None
     chooses_heads: bool = False
     showing: Showing | None = None
-    age_out_ms: float = 0.0
+    usual_options: Mapping[str, float] = MappingProxyType({})
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """Lay out a job with these workers. Raises RequestError if that is impossible."""
@@ -131,5 +131,5 @@ class System(Protocol):
 def completed(layout: Layout, system: System) -> Layout:
     """Complete a layout with its system's defaults, where it has no values of its own."""
     programs = dict(layout.programs or getattr(system, "programs", {}))
-    age_out_ms = float(layout.age_out_ms or getattr(system, "age_out_ms", 0.0))
-    return replace(layout, programs=programs, age_out_ms=age_out_ms)
+    usual_options = dict(layout.usual_options or getattr(system, "usual_options", {}))
+    return replace(layout, programs=programs, usual_options=usual_options)

@@ -33,7 +33,8 @@ from testbed.client.caller import Caller
 from testbed.client.runtime import DEFAULT_NAME, Runtime
 from testbed.client.temporary import ENDING, handling
 from testbed.errors import RequestError, TestbedError
-from testbed.jobs.options import AS_USUAL, DEFAULTS, OPTIONS, JobOptions
+from testbed.jobs.option_table import AS_USUAL, DEFAULTS, OPTIONS
+from testbed.jobs.options import CommonOptions
 from testbed.messages.coding import encoded
 from testbed.messages.events import Event, JobBegun, OutputLine
 from testbed.messages.status import LivingStatus, Status
@@ -148,7 +149,7 @@ class Testbed:
         preload: bool = False,
         show: TextIO | None = None,
         record: bool = True,
-        options: JobOptions | None = None,
+        options: CommonOptions | None = None,
         **job_options: Any,
     ) -> JobResult:
         """Run a training script with these arguments, wait for its end, and return its result. The options
@@ -159,7 +160,7 @@ class Testbed:
         """
         if unknown := sorted(job_options.keys() - OPTIONS.keys()):
             raise TypeError(f"Testbed.run() got an unexpected keyword argument {unknown[0]!r}")
-        if not isinstance(options, JobOptions | None):
+        if not isinstance(options, CommonOptions | None):
             raise RequestError(f"options: {shown(options)}; a JobOptions is accepted")
         asked_for = RunOptions(
             script=str(script),

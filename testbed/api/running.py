@@ -14,7 +14,8 @@ from testbed.client import rpc
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.errors import RequestError
-from testbed.jobs.options import AS_USUAL, JobOptions
+from testbed.jobs.option_table import AS_USUAL
+from testbed.jobs.options import CommonOptions
 from testbed.jobs.placement import parse_place, parse_server
 from testbed.messages.coding import decode
 from testbed.messages.events import Event, event_of
@@ -40,7 +41,7 @@ class RunOptions:
     logs: Path | None = None
     timeout_s: float | None = None
     preload: bool = False
-    options: JobOptions = AS_USUAL
+    options: CommonOptions = AS_USUAL
     series: bool = False  # include all samples in the result
 
     def check(self, prefix: str = "") -> None:

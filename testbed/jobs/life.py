@@ -19,8 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from testbed.aggregation.counts import ProgramCounts
 from testbed.aggregation.grants import Admission, Group
-from testbed.aggregation.program import Findings, JobBlocks
+from testbed.aggregation.program import Findings
 from testbed.aggregation.system import Layout
 from testbed.errors import ChangedError, RequestError, TestbedError
 from testbed.jobs import result
@@ -37,11 +38,12 @@ from testbed.jobs.request import JobRequest
 from testbed.jobs.supply import Share, Start, Supply
 from testbed.jobs.surroundings import Surroundings
 from testbed.machine.interface import Machine
-from testbed.messages.coding import UNSET, UnsetType, decode
+from testbed.messages.coding import UNSET, UnsetType
 from testbed.messages.events import JobBegun, JobNote
-from testbed.messages.jobs import BlocksStatus, JobStatus, SummingTree
+from testbed.messages.jobs import JobStatus, SummingTree, WrittenCounts
 from testbed.messages.result import AttemptResult, OpticalEvents, RunResult
 from testbed.messages.verdict import JobVerdict
+from testbed.plugins.counts import checked, written
 from testbed.plugins.user_class import in_a_line
 from testbed.telemetry.sampler import Sampler
 from testbed.telemetry.verdict import UNUSED
@@ -101,7 +103,7 @@ class Job:
         self.state = "starting"
         self.stop_reason: str | None = None  # if set, the job ends
         self.failure: str | None = None  # if set, its present generation ends: something that it needs failed
-        self._blocks: BlocksStatus | None = None  # its blocks' final counts, if block records sum for it
+        self._counts: ProgramCounts | None = None  # the final ones of its program, if that counts
         self.notes: list[str] = []  # facts that a reader of the result must know
         self.attempts: list[AttemptResult] = []  # its starts that have ended
         self.started_at: float | None = None  # by the monotonic clock, as all times here
@@ -167,36 +169,27 @@ class Job:
             summed_bytes=self.summed_bytes(),
             service=service,
             waiting=waiting or None,
-            blocks=self._blocks_shown(),
+            blocks=self._counts_shown(),
             uses=None,
         )
 
-    def _blocks_shown(self) -> BlocksStatus | None:
-        """Return its block counts; None also if its program cannot count them. Such an error becomes a note
-        at its end, but must not break the status of other jobs.
+    def _counts_shown(self) -> WrittenCounts | None:
+        """Return its program's counts; None also if the program cannot count. Such an error becomes a note at
+        its end, but must not break the status of other jobs.
         """
         with contextlib.suppress(TestbedError):
-            return self._blocks or self._blocks_now(self._share)
+            counts = self._counts or self._counts_now(self._share)
+            return None if counts is None else written(counts)
         return None
 
-    def _blocks_now(self, share: Share | None) -> BlocksStatus | None:
-        """Read its present block counts; None if no block records sum for it. Raises TestbedError if its
-        program raises or returns another type.
+    def _counts_now(self, share: Share | None) -> ProgramCounts | None:
+        """Read its program's present counts; None if that counts none. Raises TestbedError if the program
+        raises or returns another type.
         """
         if share is None or share.admission is None:
             return None
-        blocks = self._means.supply.blocks(self.id)
-        if blocks is None:
-            return None
-        if not isinstance(blocks, JobBlocks):
-            raise TestbedError(f"job {self.id}: its program counts {type(blocks).__name__}, not JobBlocks")
-        made = {
-            "made": blocks.made,
-            "active": blocks.active,
-            "without": blocks.without,
-            "left": blocks.left,
-        }
-        return decode(BlocksStatus, made, f"job {self.id}: its program's counts")
+        counts = self._means.supply.counts(self.id)
+        return None if counts is None else checked(counts, self.id)
 
     def summed_bytes(self) -> int:
         """Return the bytes of gradients whose sums every worker has received since its script began."""
@@ -505,8 +498,8 @@ class Job:
         ocs: OpticalEvents | UnsetType = UNSET
         if self._terms.start is not None:  # otherwise a policy sets circuits, and its session reports them
             ocs = OpticalEvents(result.events_after(means.controller("history"), history))
-        if self._blocks is not None:
-            self.notes += result.notes_of_blocks(self._blocks)
+        if self._counts is not None:
+            self.notes += self._counts.notes()
         stats = [worker.stats for worker in workers]
         traffic = traffic_of(layout, means.mtu, request.options.lanes)
         starts = len(self.attempts)
@@ -538,7 +531,7 @@ class Job:
             attempts=tuple(self.attempts),
             wall_s=sum(attempt.wall_s for attempt in self.attempts),
             ocs=ocs,
-            blocks=UNSET if self._blocks is None else self._blocks,
+            blocks=UNSET if self._counts is None else written(self._counts),
             links=observed.links,
             telemetry=observed.telemetry,
             stragglers=observed.stragglers,
@@ -602,7 +595,7 @@ class Job:
                 return
             try:
                 with self._errors_as_notes():
-                    self._blocks = self._blocks_now(share)
+                    self._counts = self._counts_now(share)
             finally:  # also if reading the program's counts raises
                 with self._errors_as_notes():
                     self._means.supply.take_back(self.id, self._start)

@@ -1,27 +1,18 @@
-"""The options of a job, common to its command, a jobs file, the library and the daemon. Each is a field of
-`JobOptions`, from which come the command's parser, the keys of a jobs file, the library's keyword arguments,
-and their checks.
+"""The options of a job, common to its command, a jobs file, the library and the daemon. Each is declared at a
+field: those of all jobs in `CommonOptions`, those of a data-plane program in the module `options` of its
+system's folder. One class has them all (testbed/systems/job_options.py); testbed/jobs/option_table.py makes
+the command's parser of it, the keys of a jobs file, and the library's keyword arguments.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import partial
-from typing import Any
+from typing import Any, Self
 
-from testbed.aggregation.packets import (
-    LEAST_AGE_OUT_MS,
-    LEAST_LEAVE_AFTER,
-    MOST_AGE_OUT_MS,
-    MOST_LEAVE_AFTER,
-    MOST_WINDOW,
-    USUAL_WINDOW,
-    Packets,
-)
+from testbed.aggregation.packets import Packets, ProgramChoice
 from testbed.errors import RequestError
-from testbed.topology.fields import integer, is_number, shown
+from testbed.topology.fields import integer, shown
 from testbed.wire.recovery import Recovery
 from testbed.wire.settings import WorkerOptions
 from testbed.wire.spec import MAX_MTU, MIN_LANES, lanes_for
@@ -46,6 +37,8 @@ class Option:
     for_worker: bool = False  # whether worker processes get it
     usual: str = ""  # the default, in words
     page: str = ""  # its page in docs/
+    after: str | None = None  # a program's option: the one that it follows in tables and in the help
+    elsewhere: str = ""  # a program's option: why others refuse it (ProgramChoice); empty: all jobs have it
     words: tuple[str, ...] = ()  # all accepted values, if they are few: a shell completes them
 
     @property
@@ -53,8 +46,13 @@ class Option:
         """The option's line in the command's help."""
         return f"{self.help} ({self.usual})" if self.usual else self.help
 
+    def flags_of(self, name: str) -> tuple[str, ...]:
+        """Return its flags on the command line; `name` is its field's."""
+        return self.flags or (f"--{name.replace('_', '-')}",)
 
-def _count(low: int, high: int) -> Read:
+
+def count(low: int, high: int) -> Read:
+    """Return how a whole number from `low` to `high` is read."""
     return lambda raw, key, path: integer({key: raw}, key, 0, low=low, high=high, path=path)
 
 
@@ -85,34 +83,25 @@ def _recovery(raw: Any, key: str, path: str) -> Recovery:
         raise RequestError(f"{path}{key}: {shown(raw)}; {accepted} are accepted") from None
 
 
-def _age_out_ms(raw: Any, key: str, path: str) -> float:
-    if is_number(raw) and (raw == 0 or LEAST_AGE_OUT_MS <= raw <= MOST_AGE_OUT_MS):
-        return float(raw)
-    raise RequestError(
-        f"{path}{key}: {shown(raw)}; {LEAST_AGE_OUT_MS:g} to {MOST_AGE_OUT_MS:g} ms are accepted, and 0: as "
-        "long as it takes"
-    )
-
-
 def _slow_workers(raw: Any, key: str, path: str) -> str:
     SlowWorkers.parse(raw, path)
     return str(raw)
 
 
-def _as(read: Read, help: str, **more: Any) -> dict[str, Option]:
+def declare(read: Read, help: str, **more: Any) -> dict[str, Option]:
+    """Declare an option, as the metadata of its field."""
     return {"option": Option(read, help, **more)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobOptions:
-    """The options, each with its default. None stands for a default that depends: `lanes` as many as fit,
-    `recovery` by the window, `age_out_ms` as the job's system says, `window` as its program does,
-    `leave_after` never.
+class CommonOptions:
+    """The options of any job, each with its default. None stands for a default that depends: `lanes` as many
+    as fit, `recovery` by the window.
     """
 
     restarts: int = field(
         default=0,
-        metadata=_as(
+        metadata=declare(
             _restarts,
             "when a worker dies, start the whole job again, at most N times",
             usual="0",
@@ -122,8 +111,8 @@ class JobOptions:
     )
     lanes: int | None = field(
         default=None,
-        metadata=_as(
-            _count(MIN_LANES, lanes_for(MAX_MTU)),
+        metadata=declare(
+            count(MIN_LANES, lanes_for(MAX_MTU)),
             "put N gradients in a packet, at least 64",
             usual="what the MTU holds",
             metavar="N",
@@ -132,7 +121,7 @@ class JobOptions:
     )
     recovery: Recovery | None = field(
         default=None,
-        metadata=_as(
+        metadata=declare(
             _recovery,
             "how workers find lost packets and send them again: by a window, by asking which are lost "
             "(integrity), or not at all (none)",
@@ -143,41 +132,9 @@ class JobOptions:
             typed=str,
         ),
     )
-    age_out_ms: float | None = field(
-        default=None,
-        metadata=_as(
-            _age_out_ms,
-            "send a sum without workers that are later than MS milliseconds, if the system can; 0: never",
-            usual="the system's own",
-            metavar="MS",
-            typed=float,
-            flags=("--age-out",),
-        ),
-    )
-    window: int | None = field(
-        default=None,
-        metadata=_as(
-            _count(1, MOST_WINDOW),
-            "let a worker have at most N packets under way, if the system sums by block records",
-            usual=str(USUAL_WINDOW),
-            metavar="N",
-            typed=int,
-        ),
-    )
-    leave_after: int | None = field(
-        default=None,
-        metadata=_as(
-            _count(LEAST_LEAVE_AFTER, MOST_LEAVE_AFTER),
-            "continue without a worker that sent nothing in N checks, each ten times the age-out after the "
-            "last, until it sends again; only if the system sums by block records",
-            usual="never",
-            metavar="N",
-            typed=int,
-        ),
-    )
     strict_finite: bool = field(
         default=False,
-        metadata=_as(
+        metadata=declare(
             _flag,
             "raise an error on all workers if gradients have a NaN or an infinity; otherwise gloo sums them",
             for_worker=True,
@@ -186,7 +143,7 @@ class JobOptions:
     )
     error_feedback: bool = field(
         default=False,
-        metadata=_as(
+        metadata=declare(
             _flag,
             "add the rounding error of each gradient of a DDP model to the next gradient",
             for_worker=True,
@@ -195,7 +152,7 @@ class JobOptions:
     )
     fine_sums: bool = field(
         default=False,
-        metadata=_as(
+        metadata=declare(
             _flag,
             "sum the rounding errors of DDP's gradients, too, which doubles the bytes",
             not_with="error_feedback",
@@ -205,7 +162,7 @@ class JobOptions:
     )
     init_group: bool = field(
         default=False,
-        metadata=_as(
+        metadata=declare(
             _flag,
             "make the process group before the script begins, for libraries that would make one of gloo",
             for_worker=True,
@@ -214,7 +171,7 @@ class JobOptions:
     )
     folder_per_worker: bool = field(
         default=False,
-        metadata=_as(
+        metadata=declare(
             _flag,
             "start each worker in a folder of its own in the working folder: worker-0, worker-1, ...",
             page="training.md#a-folder-for-each-worker",
@@ -222,7 +179,7 @@ class JobOptions:
     )
     stragglers: str | None = field(
         default=None,
-        metadata=_as(
+        metadata=declare(
             _slow_workers,
             "delay workers on purpose: at three points of an iteration, with probability P, for 0.5 to 2 "
             "iteration times; further values are iteration=TIME and workers=each|one",
@@ -234,49 +191,51 @@ class JobOptions:
     )
     module: bool = field(
         default=False,
-        metadata=_as(
+        metadata=declare(
             _flag, "SCRIPT is the name of a module, which runs as by python -m", flags=("-m", "--module")
         ),
     )
 
     @classmethod
-    def parse(cls, data: Mapping[str, Any], path: str = "", typed: bool = False) -> JobOptions:
+    def parse(cls, data: Mapping[str, Any], path: str = "", typed: bool = False) -> Self:
         """Read the options from `data`, by name; None is accepted where it is the default. Raises
         RequestError for the first fault, with `path` before the option's name, or, for `typed` options,
         before its flag.
         """
-        values = {}
-        for name, option in OPTIONS.items():
-            raw = data.get(name, DEFAULTS[name])
-            if raw is not None or DEFAULTS[name] is not None:
-                key = flags_of(name)[-1].removeprefix("--") if typed else name
+        values, declared, defaults = {}, options_of(cls), cls()
+        for name, option in declared.items():
+            default = getattr(defaults, name)
+            raw = data.get(name, default)
+            if raw is not None or default is not None:
+                key = option.flags_of(name)[-1].removeprefix("--") if typed else name
                 values[name] = option.read(raw, key, path)
-        for name, option in OPTIONS.items():
+        for name, option in declared.items():
             if option.not_with and values.get(name) and values.get(option.not_with):
                 raise RequestError(f"{path}{option.not_with} and {name}: one of them is accepted")
         return cls(**values)
 
-    def but(self, values: Mapping[str, Any]) -> JobOptions:
+    def but(self, values: Mapping[str, Any]) -> Self:
         """Replace some values, by name. Raises RequestError for a value that is not accepted."""
         _check_restarts(values.get("restarts"))
         return self.parse({**self.as_json(), **values})
 
     def as_json(self) -> dict[str, Any]:
         """Return the values by name, as `parse` reads them."""
-        return {name: getattr(self, name) for name in OPTIONS}
+        return {name: getattr(self, name) for name in options_of(type(self))}
 
     def for_worker(self) -> WorkerOptions:
         """Return the options that a worker's process gets."""
-        values = self.as_json()
-        return WorkerOptions(**{name: values[name] for name, option in OPTIONS.items() if option.for_worker})
+        declared = options_of(type(self)).items()
+        return WorkerOptions(**{name: getattr(self, name) for name, option in declared if option.for_worker})
 
     def words(self) -> list[str]:
         """Return the words of the command for these options."""
-        words = []
-        for name, value in self.as_json().items():
-            if value != DEFAULTS[name]:
+        words, defaults = [], type(self)()
+        for name, option in options_of(type(self)).items():
+            value = getattr(self, name)
+            if value != getattr(defaults, name):
                 text = f"{value:g}" if isinstance(value, float) else str(value)
-                words += [flags_of(name)[0], *([] if value is True else [text])]
+                words += [option.flags_of(name)[0], *([] if value is True else [text])]
         return words
 
     @property
@@ -287,44 +246,24 @@ class JobOptions:
     @property
     def packets(self) -> Packets:
         """The job's choices for its packets."""
-        recovery = self.recovery or Recovery.WINDOW
-        return Packets(self.lanes, recovery, self.age_out_ms, self.window, self.leave_after)
+        choices = tuple(
+            ProgramChoice(name, value, option.flags_of(name)[0], option.elsewhere)
+            for name, option in options_of(type(self)).items()
+            if option.elsewhere and (value := getattr(self, name)) is not None
+        )
+        return Packets(self.lanes, self.recovery or Recovery.WINDOW, choices)
 
 
-OPTIONS: Mapping[str, Option] = {each.name: each.metadata["option"] for each in fields(JobOptions)}
-DEFAULTS: Mapping[str, Any] = {each.name: each.default for each in fields(JobOptions)}
-AS_USUAL = JobOptions()
+_OPTIONS: dict[type[CommonOptions], Mapping[str, Option]] = {}
 
 
-def flags_of(name: str) -> tuple[str, ...]:
-    """Return an option's flags on the command line."""
-    return OPTIONS[name].flags or (f"--{name.replace('_', '-')}",)
-
-
-def _words(words: tuple[str, ...], **_: Any) -> tuple[str, ...]:
-    return words
-
-
-def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the options to the parser of a command."""
-    beside: dict[str, Any] = {}  # groups of two exclusive options, by the first
-    for name, option in OPTIONS.items():
-        rivals = [other for other, each in OPTIONS.items() if each.not_with == name]
-        target: Any = parser
-        if rivals:
-            target = beside[name] = parser.add_mutually_exclusive_group()
-        elif option.not_with:
-            target = beside[option.not_with]
-        if option.typed is None:
-            target.add_argument(*flags_of(name), dest=name, action="store_true", help=option.line)
-        else:
-            action = target.add_argument(
-                *flags_of(name),
-                dest=name,
-                type=option.typed,
-                default=DEFAULTS[name],
-                metavar=option.metavar,
-                help=option.line,
-            )
-            if option.words:
-                action.completer = partial(_words, option.words)
+def options_of(kind: type[CommonOptions]) -> Mapping[str, Option]:
+    """Return the declarations of a class's options by name, in the order of tables."""
+    if kind not in _OPTIONS:
+        declared: dict[str, Option] = {each.name: each.metadata["option"] for each in fields(kind)}
+        names = [name for name, option in declared.items() if option.after is None]
+        for name, option in declared.items():
+            if option.after is not None:
+                names.insert(names.index(option.after) + 1, name)
+        _OPTIONS[kind] = {name: declared[name] for name in names}
+    return _OPTIONS[kind]

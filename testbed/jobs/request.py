@@ -11,7 +11,8 @@ from typing import Any
 
 from testbed.client.caller import Caller
 from testbed.errors import RequestError
-from testbed.jobs.options import AS_USUAL, JobOptions
+from testbed.jobs.option_table import ALL_OPTIONS, AS_USUAL
+from testbed.jobs.options import CommonOptions
 from testbed.jobs.placement import parse_place, parse_server
 from testbed.plugins.registry import find
 from testbed.plugins.user_class import is_users
@@ -34,7 +35,7 @@ class JobRequest:
     environ: Mapping[str, str]
     logs: Path | None
     timeout_s: float | None
-    options: JobOptions = AS_USUAL
+    options: CommonOptions = AS_USUAL
     with_series: bool = False
     preload: bool = False
     folders: Path | None = None  # each worker starts in its own folder below this; None: all in `cwd`
@@ -61,7 +62,7 @@ class JobRequest:
             environ=environ(request.get("environ")),
             logs=None if request.get("logs") is None else absolute(request["logs"], "logs"),
             timeout_s=None if limit_s is None else float(limit_s),
-            options=(options := JobOptions.parse(request)),
+            options=(options := ALL_OPTIONS.parse(request)),
             with_series=request.get("series") is True,
             preload=request.get("preload") is True,
             folders=cwd if options.folder_per_worker else None,

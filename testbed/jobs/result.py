@@ -11,7 +11,6 @@ from typing import Any
 
 from testbed.messages.coding import decode
 from testbed.messages.controller import ReconfigurationEvent
-from testbed.messages.jobs import AbsenceStatus, BlocksStatus
 from testbed.messages.links import LinkDelta
 from testbed.messages.result import GroupBytes, WorkerResult
 from testbed.messages.statistics import Statistics
@@ -63,41 +62,6 @@ def events_after(history: Any, last_id: int) -> tuple[ReconfigurationEvent, ...]
 
 def last_id(history: Any) -> int:
     return max((event.id for event in events_in(history)), default=0)
-
-
-def notes_of_blocks(blocks: BlocksStatus) -> list[str]:
-    """Make the notes on a job's block records: how many lacked which worker, which workers left, and how many
-    were never completed.
-    """
-    notes = []
-    if blocks.without:
-        notes.append(f"of {blocks.made} blocks and votes some were sent without {shares_without(blocks)}")
-    for absence in blocks.left:
-        notes.append(absence_in_words(absence))
-    if blocks.active:
-        notes.append(f"{blocks.active} block records were left without a result")
-    return notes
-
-
-def absence_in_words(absence: AbsenceStatus) -> str:
-    """Describe an absence: which worker or place left, when, why, and until when."""
-    back = (
-        "and did not come back"
-        if absence.back_s is None
-        else f"and was back {absence.back_s - absence.left_s:.2f} s later; {absence.blocks} blocks "
-        "and votes went on without it"
-    )
-    why = f"after {absence.events} looks in vain" if absence.events else "as all that it sums did"
-    return f"{absence.who} left {absence.at} {why}, {back}"
-
-
-def shares_without(blocks: BlocksStatus) -> str:
-    """Count a job's degraded blocks by the worker or place that was missing, with their share of all."""
-    made = max(1, blocks.made)
-    return ", ".join(
-        f"{f'worker {source}' if source.isdecimal() else source} {count} ({count / made:.1%})"
-        for source, count in blocks.without.items()
-    )
 
 
 class StatsError(Exception):

@@ -13,7 +13,6 @@ from testbed.jobs.request import JobRequest
 from testbed.topology import addresses
 from testbed.wire.node_settings import NodeSettings
 from testbed.wire.settings import written
-from testbed.wire.transports import OWNED
 
 
 def service_address(job: int, layout: Layout) -> tuple[str, int] | None:
@@ -39,7 +38,8 @@ def server_spec(
         return None
     host, workers = addresses.host_name(*layout.server), len(layout.workers)
     argv = isolated("-u", "-m", layout.service.module)
-    if layout.transport == OWNED:
+    has_owner = layout.forest is not None and layout.forest.owner is not None
+    if has_owner:
         assert admission
         argv.append(written(node_settings(layout, admission, address, slate_fd)))
     else:
@@ -47,7 +47,7 @@ def server_spec(
         argv += ["--workers", str(workers), "--job", str(job)]
     env = worker_environment(request.environ, request.caller) | {SERVICE_VARIABLE: str(job)}
     who = f"the {layout.service.name}"
-    passed = (slate_fd,) if slate_fd >= 0 and layout.transport == OWNED else ()
+    passed = (slate_fd,) if slate_fd >= 0 and has_owner else ()
     return ProcessSpec(workers, f"{host} ps", who, host, tuple(argv), env, log, passed, serves=True)
 
 

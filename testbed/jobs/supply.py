@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from testbed.aggregation.admission import Places
+from testbed.aggregation.counts import ProgramCounts
 from testbed.aggregation.grants import Admission, Group
 from testbed.aggregation.packets import AS_USUAL, Packets
-from testbed.aggregation.program import Clock, Findings, JobBlocks
+from testbed.aggregation.program import Clock, Findings
 from testbed.aggregation.result_ports import ways
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.site import Site, joined_mbps
@@ -192,9 +193,8 @@ class Supply:
     def _admit(self, number: int, generation: int, layout: Layout, packets: Packets) -> Admission:
         assert layout.forest is not None
         way = ways(layout.forest, self._controller)
+        packets = replace(packets, usual=layout.usual_options)
         programs = layout.programs
-        if packets.age_out_ms is None and layout.age_out_ms:
-            packets = replace(packets, age_out_ms=layout.age_out_ms)
         return self._places.admit(number, generation, layout.forest, way, packets=packets, programs=programs)
 
     # ------------------------------------------------------------------ layouts
@@ -244,8 +244,8 @@ class Supply:
             if self._holdings.replace(number, other):
                 return other
 
-    def blocks(self, number: int) -> JobBlocks | None:
-        """Read a job's block counts; None if no block records sum for it. Raises TestbedError if its program
+    def counts(self, number: int) -> ProgramCounts | None:
+        """Read a job's counts from its program; None if it counts none. Raises TestbedError if the program
         raises.
         """
         return self._places.counts(number)

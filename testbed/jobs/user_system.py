@@ -14,7 +14,7 @@ from testbed.client.caller import Caller
 from testbed.errors import RequestError
 from testbed.interpreters import isolated
 from testbed.jobs.environment import worker_environment
-from testbed.jobs.options import JobOptions
+from testbed.jobs.option_table import ALL_OPTIONS, OF_PROGRAMS
 from testbed.machine.process import Spawned
 from testbed.machine.question import ask
 from testbed.topology.places import Host
@@ -64,7 +64,11 @@ class UserSystem(System):
             raise RequestError(
                 f"--sync {self.name}: its layout has a service and no server; a host for it is accepted"
             )
-        JobOptions.parse({"age_out_ms": layout.age_out_ms}, f"--sync {self.name}: ")
+        if unknown := sorted(layout.usual_options.keys() - {*OF_PROGRAMS}):
+            raise RequestError(
+                f"--sync {self.name}: usual_options: {unknown[0]!r}; accepted are {', '.join(OF_PROGRAMS)}"
+            )
+        ALL_OPTIONS.parse(layout.usual_options, f"--sync {self.name}: ")
         if layout.forest and layout.forest.owner:
             raise RequestError(
                 f"--sync {self.name}: its tree has an owner, and nothing of it would take the sums there; "

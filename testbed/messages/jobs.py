@@ -5,9 +5,14 @@ use. Pure.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NewType
 
 from testbed.messages.coding import Number
+
+WrittenCounts = NewType("WrittenCounts", dict[str, Any])
+"""The counts of a job's sums by its data-plane program, as JSON: messages transfer them unchanged, and the
+program's own type reads them (testbed/aggregation/counts.py).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,34 +32,6 @@ class SummingTree:
     place: str
     workers: tuple[str, ...]
     below: tuple[SummingNode, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AbsenceStatus:
-    """A worker or place that left the place `at`, which sums it, after `events` checks without a contribution
-    (0: all that it sums left). Times are in s since the job's attempt began. `back_s`, and `blocks`, the
-    number of blocks made meanwhile, are None until it is back.
-    """
-
-    who: str
-    workers: tuple[int, ...]
-    at: str
-    events: int
-    left_s: Number
-    back_s: Number | None
-    blocks: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class BlocksStatus:
-    """The blocks of a job that is summed by block records: how many were made, how many are under way, how
-    many lacked (`without`) a worker (by rank) or a place, and the workers and places that left.
-    """
-
-    made: int
-    active: int
-    without: dict[str, int]
-    left: tuple[AbsenceStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +65,7 @@ class JobStatus:
     summed_bytes: int
     service: dict[str, Any] | None = None
     waiting: str | None = None
-    blocks: BlocksStatus | None = None
+    blocks: WrittenCounts | None = None
     uses: NetworkUse | None = None
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from testbed.messages.coding import UNSET, Number, UnsetType
 from testbed.messages.controller import ReconfigurationEvent
-from testbed.messages.jobs import BlocksStatus, SummingTree
+from testbed.messages.jobs import SummingTree, WrittenCounts
 from testbed.messages.links import LinkDelta
 from testbed.messages.statistics import Statistics
 from testbed.messages.verdict import JobVerdict
@@ -228,7 +228,7 @@ class RunResult:
     attempts: tuple[AttemptResult, ...]
     wall_s: Number
     ocs: OpticalEvents | UnsetType = UNSET
-    blocks: BlocksStatus | UnsetType = UNSET
+    blocks: WrittenCounts | UnsetType = UNSET
     links: tuple[LinkDelta, ...]
     telemetry: JobTelemetry
     stragglers: JobDelays | None

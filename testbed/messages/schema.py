@@ -1,27 +1,26 @@
 """Make the JSON Schemas of all `--json` output from the messages' types: docs/schemas/, a file for each
-command.
-
-`python -m testbed.messages.schema` writes them; with `--check` it names each stale file and exits 1.
+command. `python -m testbed.documents` writes them.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 import msgspec
 
 from testbed.messages.coding import UNSET
+from testbed.messages.jobs import WrittenCounts
 from testbed.messages.result import RepeatedRuns, RunResult
 from testbed.messages.script import ScriptResult
 from testbed.messages.status import DeadStatus, LivingStatus
 from testbed.messages.submission import SubmissionResult
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "schemas"
+_REFERENCE = "#/$defs/{name}"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -50,24 +49,32 @@ PRINTED = {
 }
 
 
-def schema(command: str) -> dict[str, Any]:
-    """Make the JSON Schema of a command's output."""
+def schema(command: str, counts: Sequence[type]) -> dict[str, Any]:
+    """Make the JSON Schema of a command's output. `counts` are the types that written counts may have
+    (WrittenCounts).
+    """
     printed = PRINTED[command]
     messages: dict[str, Any] = {}
     for kind in printed.kinds:
         _add_messages(kind, messages)
-    made, types = msgspec.json.schema_components(printed.kinds, ref_template="#/$defs/{name}")
+    inner = counts if any(_has_counts(hint) for each in messages.values() for hint in _hints(each)) else ()
+    for kind in inner:
+        _add_messages(kind, messages)
+    made, types = msgspec.json.schema_components((*printed.kinds, *inner), ref_template=_REFERENCE)
+    made = made[: len(printed.kinds)]
     lists = [{"type": "array", "items": {"anyOf": list(made)}}] if printed.several else []
     return {
         "$schema": DIALECT,
         "title": command,
         "description": printed.line,
         "anyOf": [*made, *lists],
-        "$defs": {name: _printed(_plain(each), messages[name]) for name, each in sorted(types.items())},
+        "$defs": {
+            name: _printed(_plain(each), messages[name], inner) for name, each in sorted(types.items())
+        },
     }
 
 
-def _printed(plain: dict[str, Any], kind: Any) -> dict[str, Any]:
+def _printed(plain: dict[str, Any], kind: Any, counts: Sequence[type]) -> dict[str, Any]:
     """Make the schema of a message as it is printed, with its fields in order. A field with a default is
     always printed, but a field that may be unset is not required.
     """
@@ -75,6 +82,9 @@ def _printed(plain: dict[str, Any], kind: Any) -> dict[str, Any]:
     properties = {field.name: dict(plain["properties"][field.name]) for field in fields}
     for each in properties.values():
         each.pop("default", None)
+    for name, hint in get_type_hints(kind).items():
+        if _has_counts(hint):
+            properties[name] = _with_counts(properties[name], counts)
     required = [field.name for field in fields if field.default is not UNSET]
     return {**plain, "properties": properties, "required": required}
 
@@ -101,29 +111,29 @@ def _add_messages(kind: Any, messages: dict[str, Any]) -> None:
             _add_messages(inner, messages)
     elif kind.__name__ not in messages:
         messages[kind.__name__] = kind
-        for inner in get_type_hints(kind).values():
+        for inner in _hints(kind):
             _add_messages(inner, messages)
 
 
-def rendered() -> dict[Path, str]:
+def _hints(kind: Any) -> list[Any]:
+    """Return the types of a message's fields."""
+    return list(get_type_hints(kind).values())
+
+
+def _has_counts(hint: Any) -> bool:
+    return hint is WrittenCounts or WrittenCounts in get_args(hint)
+
+
+def _with_counts(node: dict[str, Any], counts: Sequence[type]) -> dict[str, Any]:
+    """Replace the schema of any object by those of the types of counts."""
+    if "anyOf" in node:
+        return {"anyOf": [_with_counts(each, counts) for each in node["anyOf"]]}
+    if node != {"type": "object"}:
+        return node
+    kinds = [{"$ref": _REFERENCE.format(name=kind.__name__)} for kind in counts]
+    return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+
+
+def rendered(counts: Sequence[type]) -> dict[Path, str]:
     """Return the content that each file in docs/schemas should have."""
-    return {FOLDER / f"{name}.json": json.dumps(schema(name), indent=2) + "\n" for name in PRINTED}
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Write the stale files, or with `--check` report them and return 1."""
-    parser = argparse.ArgumentParser(prog="python -m testbed.messages.schema", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
-    arguments = parser.parse_args(argv)
-    stale = [path for path, text in rendered().items() if not path.exists() or path.read_text() != text]
-    for path in stale:
-        if arguments.check:
-            print(f"{path.name} is stale: run `python -m testbed.messages.schema`", file=sys.stderr)
-        else:
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(rendered()[path])
-    return 1 if arguments.check and stale else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return {FOLDER / f"{name}.json": json.dumps(schema(name, counts), indent=2) + "\n" for name in PRINTED}

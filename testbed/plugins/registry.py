@@ -24,12 +24,12 @@ from testbed.aggregation.program import SUM, DataPlaneProgram, ProgramSource
 from testbed.aggregation.slots import SlotProgram
 from testbed.aggregation.system import System
 from testbed.errors import RequestError, TestbedError
+from testbed.plugins.declarations import PACKAGE
 from testbed.plugins.user_class import in_a_line
 from testbed.topology.dataplanes import HOSTS
 from testbed.wire.places import SIZES, Program
 from testbed.wire.records import Record
 
-PACKAGE = "testbed.systems"
 MOST_PROGRAMS = next(size.value for size in SIZES if size.name == "MAX_PROGRAMS")
 RESERVED = frozenset(
     {"tor", "oxc", "host", "loop", "copy", "calendar", "control", "room", "question", "questions"}
@@ -287,7 +287,7 @@ def _packages() -> tuple[ModuleType, ...]:
 def _imported(name: str) -> ModuleType:
     try:
         package = importlib.import_module(f"{PACKAGE}.{name}")
-        tuple(package.SYSTEMS)
+        tuple(package.SYSTEMS), getattr(package, "PROGRAMS", ())  # a package may import its modules here
     except Exception as error:  # a third party's package may raise anything
         raise TestbedError(f"import {PACKAGE}.{name}: {in_a_line(error)}") from error
     return package

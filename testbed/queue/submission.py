@@ -11,7 +11,8 @@ from random import Random
 from typing import Any
 
 from testbed.errors import RequestError
-from testbed.jobs.options import AS_USUAL, OPTIONS, JobOptions
+from testbed.jobs.option_table import ALL_OPTIONS, AS_USUAL, OPTIONS
+from testbed.jobs.options import CommonOptions
 from testbed.jobs.placement import parse_place
 from testbed.jobs.request import system_name
 from testbed.plugins.policies import usual
@@ -63,7 +64,7 @@ class JobSpec:
     limit_s: float | None
     arrival_s: float
     sync: str | None = None
-    options: JobOptions = AS_USUAL
+    options: CommonOptions = AS_USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
     if len(name) > MAX_NAME:
         raise RequestError(f"{path}.name: {shown(name)}; up to {MAX_NAME} characters are accepted")
     place, together = _place(data, path)
-    options = JobOptions.parse(data, f"{path}.")
+    options = ALL_OPTIONS.parse(data, f"{path}.")
     slow = options.slow_workers
     made = []
     for copy in range(1, copies + 1):

@@ -104,7 +104,7 @@ class PullSide:
         return (refused, []) if refused else (Verdict.ANSWERED, [behind(self._woken(data))])
 
     def hand(self, packet: Frame, data: bytes) -> Reaction:
-        """Process a packet for the end of an owned tree; return the verdict, and the packet for its
+        """Process a packet for the end of a tree with an owner; return the verdict, and the packet for its
         socket.
         """
         refused = self._refused(packet)

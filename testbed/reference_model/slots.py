@@ -25,7 +25,7 @@ class Slot:
     final: bool = False  # the lanes are the result, not a partial sum
     marked: bool = False  # whether a contribution came with congestion experienced
     degraded: bool = False  # whether workers are missing in the sum
-    is_end: bool = False  # in an owned tree: whether it is the last of a request
+    is_end: bool = False  # in a tree with an owner: whether it is the last of a request
     lanes: npt.NDArray[np.uint32] = field(default_factory=lambda: frame.NO_LANES)
 
 

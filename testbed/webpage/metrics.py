@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 
 from testbed.messages.queue import QueueStatus
 from testbed.messages.status import Status
+from testbed.plugins.counts import counts_of
 from testbed.webpage.source import DARK_TIMES_S, Answers
 
 PATH = "/metrics"
@@ -220,9 +221,9 @@ def _jobs(look: Answers, said: Status) -> Iterator[Metric]:
         "testbed_job_workers_absent",
         "Workers and places that are left out of a job's sums now, as stragglers.",
         [
-            (label, sum(absence.back_s is None for absence in job.blocks.left))
+            (label, counts.absent())
             for label, job in zip(labels, jobs, strict=True)
-            if job.blocks
+            if (counts := counts_of(job)) is not None
         ],
         ["job", "sync"],
     )

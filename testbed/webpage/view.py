@@ -269,7 +269,7 @@ def _running(look: Answers) -> list[JobLine]:
                 badge=f"so far {badge(verdict)}" if verdict else line,
                 attention=(
                     *command.waiting_lines(job),
-                    *command.blocks_lines(job.blocks),
+                    *command.counts_lines(job),
                     *job.service_lines,
                 ),
             )

@@ -38,7 +38,7 @@ class Op(Choice):
     EMPTY = 6, Body.NONE, "worker to the place that it contributes to: its gradients are zeros, unsent"
     QUESTION = 7, Body.LANES, "worker to its place, and on to the place above: which fragments are missing"
     ANSWER = 8, Body.LANES, "place to the worker that asked: what it found in each fragment's slot"
-    SUM = 9, Body.LANES, "place at the top of an owned tree to its owner: the sum of a fragment"
+    SUM = 9, Body.LANES, "place at the top of a tree with an owner to its owner: the sum of a fragment"
     PARAMETERS = 10, Body.LANES, "owner to the workers: bytes, which are copied and never summed"
     PARAMETER_BEAT = 11, Body.NONE, "worker to its place, and on to the owner: how far it is"
     GRADIENT_BEAT = 12, Body.NONE, "owner to the workers: how far it is"
@@ -47,7 +47,7 @@ class Op(Choice):
 BY_OWNERS = frozenset({Op.PARAMETERS, Op.GRADIENT_BEAT})
 """The operations that only the owner of a tree may send."""
 FOR_ENDS = frozenset({Op.SUM, Op.PARAMETERS, Op.PARAMETER_BEAT, Op.GRADIENT_BEAT})
-"""The operations whose packets a host passes to its end of an owned tree."""
+"""The operations whose packets a host passes to its end of a tree with an owner."""
 
 NOT_IN_P4 = frozenset({Op.EMPTY, Op.QUESTION, Op.ANSWER})
 """The operations that the P4 switches do not implement: they treat such packets as malformed."""
@@ -63,7 +63,7 @@ class Flag(IntFlag):
     DEGRADED = 2  # the sum lacks workers; `contributors` says how many are in it
     ECN = 4  # congestion: a fragment met a slot that was still taken by another
     RETRANSMIT = 8  # the sender sent this packet before
-    END = 16  # the last fragment of a request in an owned tree
+    END = 16  # the last fragment of a request in a tree with an owner
 
 
 def listed() -> str:

@@ -54,7 +54,7 @@ class Sum(Choice):
 
     MARKED = 1, "a contribution came with congestion experienced (RFC 3168)"
     DEGRADED = 2, "workers are missing; the number is the header flag's"
-    END = 16, "of an owned tree: the end of a request; the number is the header flag's"
+    END = 16, "of a tree with an owner: the end of a request; the number is the header flag's"
 
 
 class Program(Choice):
@@ -153,7 +153,7 @@ ENTRY = Record(
         Member("result_base", U32, "MemID at the top"),
         Member("lanes", U32, "of every packet"),
         Member("self_ip", BE32),
-        Member("up_ip", BE32, "the place above; at the top of an owned tree, the owner"),
+        Member("up_ip", BE32, "the place above; at the top of a tree with an owner, the owner"),
         Member("group_ip", BE32, "destination of results; 0: a copy goes to each member's own address"),
         Member("program", U32, "PROGRAM_*"),
         Member("record", U32, "index into a map of that program's own"),
@@ -174,12 +174,12 @@ P4_ENTRY: tuple[Field, ...] = (
     Field("result_base", 32, "MemID at the top"),
     Field("lanes", 16, "of every packet"),
     Field("self_ip", 32, ""),
-    Field("up_ip", 32, "of the place above; at the top of an owned tree, of the owner"),
+    Field("up_ip", 32, "of the place above; at the top of a tree with an owner, of the owner"),
     Field("group_ip", 32, ""),
     Field("group", 16, "multicast group, the first of"),
     Field("ways", 8, "so many, among which results are spread"),
     Field("program", 8, "PROGRAM_*"),
-    Field("record", 8, "of an owned tree: the beats of its members"),
+    Field("record", 8, "of a tree with an owner: the beats of its members"),
 )
 """The same for the P4 program: the parameters of its action `set_entry`, in order."""
 

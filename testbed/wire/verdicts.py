@@ -75,8 +75,8 @@ class Verdict(StrEnum):
         Engine.XDP | Engine.P4,
         "a tick of a block for which a source is not ready",
     )
-    BEAT = "beat", Engine.XDP | Engine.P4, "beat of an owned tree: noted, or sent on"
-    HANDED = "handed", Engine.XDP, "packet of an owned tree: handed to the end at this host"
+    BEAT = "beat", Engine.XDP | Engine.P4, "beat of a tree with an owner: noted, or sent on"
+    HANDED = "handed", Engine.XDP, "packet of a tree with an owner: handed to the end at this host"
     HELD = "held", Engine.XDP, "for another unit: waits for its slot in the timetable"
     MISSED = "missed", Engine.XDP, "left its queue too late for its slot: back to the queue"
 

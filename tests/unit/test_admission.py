@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from testbed.aggregation.admission import Places
+from testbed.aggregation.counts import ProgramCounts
 from testbed.aggregation.entries import Entry, Role, Sender, Tick
 from testbed.aggregation.forest import Forest, Node, Tree
 from testbed.aggregation.grants import group_ip
 from testbed.aggregation.packets import Packets
 from testbed.aggregation.place_interfaces import HostPlace, Ring, SummingPlace
-from testbed.aggregation.program import At, Capacity, DataPlaneProgram, Grant, JobBlocks
+from testbed.aggregation.program import At, Capacity, DataPlaneProgram, Grant
 from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.slots import SlotProgram
 from testbed.errors import RequestError, TestbedError
@@ -490,11 +491,28 @@ def test_heads_are_told_whom_to_copy_results_for_and_switches_nothing_of_the_tre
     assert world.holds_nothing()
 
 
+@dataclass(frozen=True, slots=True)
+class TwoCounts(ProgramCounts):
+    """Counts of a program of the test's."""
+
+    slots: int
+    places: int
+
+    def lines(self) -> list[str]:
+        return [str(self)]
+
+    def notes(self) -> list[str]:
+        return []
+
+    def absent(self) -> int:
+        return 0
+
+
 class Counted(Grant):
     """A grant of a program of the test's: slots that are counted."""
 
-    def counts(self, job: int, forest: Forest, at: At) -> JobBlocks:
-        return JobBlocks(self.size, len(forest.places), {})
+    def counts(self, job: int, forest: Forest, at: At) -> TwoCounts:
+        return TwoCounts(self.size, len(forest.places))
 
     def failure(self, forest: Forest, at: At) -> str | None:
         return "it has no more" if len(forest.workers) > 2 else None
@@ -503,7 +521,7 @@ class Counted(Grant):
 class Raising(Counted):
     """One whose program has faults."""
 
-    def counts(self, job: int, forest: Forest, at: At) -> JobBlocks:
+    def counts(self, job: int, forest: Forest, at: At) -> TwoCounts:
         raise KeyError("made")
 
     def failure(self, forest: Forest, at: At) -> str | None:
@@ -543,7 +561,7 @@ def test_a_program_that_admission_does_not_know_says_what_a_job_has() -> None:
     world.all.admit(1, 1, WITHIN, programs=halves)
     assert [(entry.program, entry.size) for entry in world.tors[1].entries.values()] == [("halves", 256)]
     world.all.admit(2, 2, p4inc([(3, 1), (3, 2), (3, 3)]), programs=halves)
-    assert world.all.counts(1) == JobBlocks(256, 1, {})
+    assert world.all.counts(1) == TwoCounts(256, 1)
     assert world.all.failures() == {2: "it has no more"}
     assert world.all.counts(3) is None
     for programs, why in (

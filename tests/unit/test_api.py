@@ -28,11 +28,11 @@ from testbed.api.telemetry import JobSamples, LinkTable, Telemetry
 from testbed.api.up import bring_up, file_with, run_command
 from testbed.client import runtime
 from testbed.errors import OwnerError, RequestError, TestbedError
-from testbed.jobs.options import JobOptions
 from testbed.messages.coding import UNSET, decode
 from testbed.messages.events import JobBegun
 from testbed.messages.result import RunResult
 from testbed.messages.submission import SubmissionResult
+from testbed.systems.job_options import JobOptions
 from testbed.telemetry.summary import series
 from testbed.telemetry.timelines import ASKED, RESUMED, WAITED, Collective, Round, Row, Timeline, rounds
 from testbed.wire.recovery import Recovery

@@ -114,6 +114,7 @@ RUNNING = frozenset({"__import__", "compile", "eval", "exec"})
 LOADERS = {
     "testbed/__main__.py": "the command that was typed, alone",
     "testbed/up.py": "loads nothing: asks whether the host has the modules that a testbed needs",
+    "testbed/plugins/declarations.py": "what systems declare in modules beside them",
     "testbed/plugins/optical.py": "the optical models, a file each",
     "testbed/plugins/papers.py": "the figures of packages that are installed, above all of the testbed",
     "testbed/plugins/registry.py": "the systems, which are above whoever asks for one by its name",

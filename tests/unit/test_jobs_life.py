@@ -11,13 +11,12 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from testbed.aggregation.packets import Packets
-from testbed.aggregation.program import Clock, Findings, Grant, JobBlocks
+from testbed.aggregation.program import Clock, Findings, Grant
 from testbed.aggregation.segments import NoRoomError
 from testbed.client.caller import Caller
 from testbed.errors import RequestError, TestbedError
@@ -27,6 +26,7 @@ from testbed.jobs.manager import Jobs
 from testbed.messages.events import Event, JobNote
 from testbed.systems.p4inc.system import P4inc
 from testbed.systems.switches.system import Switches
+from testbed.systems.trio.counts import BlocksStatus
 from tests.limits import CALL_S
 from tests.unit.session_world import LookingGrant, Machine, NoObservation, jobs_on
 
@@ -195,11 +195,12 @@ def test_what_is_not_taken_back_is_a_note_and_the_hosts_are_free(run: Run) -> No
     assert not run.jobs.means.holdings.busy()
 
 
-NOT_BLOCKS: list[tuple[Any, str]] = [
+NOT_COUNTS: list[tuple[Any, str]] = [
     (TestbedError("job 1: its program's counts raised KeyError: 'made'"), "raised KeyError: 'made'"),
-    ({"made": 1, "slots": 2}, "job 1: its program counts dict, not JobBlocks"),
-    (JobBlocks("many", 0, {}), r"job 1: its program's counts: .*Expected `int`, got `str` - at `\$.made`"),  # type: ignore[arg-type]
-    (JobBlocks(3, 0, {"1": 0.5}), r"its program's counts: .*Expected `int`, got `float`"),  # type: ignore[dict-item]
+    ({"made": 1, "slots": 2}, "job 1: its program counts dict, not BlocksStatus"),
+    (BlocksStatus("many", 0, {}), r"job 1: its program's counts: .*Expected `int`, got `str` - at `\$.made`"),  # type: ignore[arg-type]
+    (BlocksStatus(3, 0, {"1": 0.5}), r"its program's counts: .*Expected `int`, got `float`"),  # type: ignore[dict-item]
+    (BlocksStatus(3, 0, {"1": Grant}), r"its program's counts: .* is nothing that JSON has"),  # type: ignore[dict-item]
 ]
 
 
@@ -214,7 +215,7 @@ def counting(counts: Any) -> Callable[[int], Any]:
     return ask
 
 
-@pytest.mark.parametrize(("counts", "note"), NOT_BLOCKS)
+@pytest.mark.parametrize(("counts", "note"), NOT_COUNTS)
 def test_a_program_that_cannot_count_costs_a_note_and_no_status(run: Run, counts: Any, note: str) -> None:
     shown: list[Any] = []
     attempt = run.machine.attempt
@@ -332,7 +333,7 @@ def test_looks_may_end_while_they_are_started(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_blocks_of_a_job_are_in_its_result(run: Run) -> None:
-    run.machine.counts = counting(JobBlocks(9, 1, MappingProxyType({"1": 3})))  # type: ignore[method-assign]
+    run.machine.counts = counting(BlocksStatus(9, 1, {"1": 3}))  # type: ignore[method-assign]
     result = run(sync="inc")
     assert result["blocks"] == {"made": 9, "active": 1, "without": {"1": 3}, "left": []}
 

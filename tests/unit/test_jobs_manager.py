@@ -15,9 +15,9 @@ from testbed.client.runtime import Runtime
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.life import Terms
 from testbed.jobs.manager import Jobs, means_of
-from testbed.jobs.options import JobOptions
 from testbed.jobs.request import JobRequest
 from testbed.jobs.user_files import UserFiles
+from testbed.systems.job_options import JobOptions
 from testbed.topology import catalogue
 from testbed.wire.transports import GLOO, PACKETS
 from tests.machine import InMemory

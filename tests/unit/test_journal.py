@@ -15,12 +15,12 @@ from testbed.errors import TestbedError
 from testbed.jobs.journal import Journal, by_hand_in_words
 from testbed.jobs.life import Job, Terms
 from testbed.jobs.manager import Jobs, means_of
-from testbed.jobs.options import JobOptions
 from testbed.jobs.request import JobRequest
 from testbed.jobs.user_files import UserFiles
 from testbed.messages.coding import as_json
 from testbed.messages.events import JobNote, OutputLine
 from testbed.messages.verdict import JobVerdict
+from testbed.systems.job_options import JobOptions
 from testbed.topology import catalogue
 from testbed.wire.transports import GLOO
 from tests.machine import InMemory

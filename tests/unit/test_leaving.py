@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.aggregation.forest import Node
-from testbed.messages.jobs import AbsenceStatus
 from testbed.systems.trio.absences import Absences
+from testbed.systems.trio.counts import AbsenceStatus
 from testbed.systems.trio.leaving import Departure, Leaving
 from testbed.systems.trio.standing import TreeStanding, beyond
 from testbed.topology.places import switch

@@ -18,6 +18,7 @@ from testbed.errors import RequestError
 from testbed.jobs.placement import check_packets, laid_out
 from testbed.jobs.request import JobRequest
 from testbed.jobs.services import server_spec, service_address
+from testbed.systems.job_options import JobOptions
 from testbed.systems.luwu.system import SERVICE, LuWu
 from testbed.topology.catalogue import ready
 from testbed.topology.places import Host, switch
@@ -95,8 +96,8 @@ def test_an_engine_without_its_program_is_refused() -> None:
     [
         (Packets(recovery=Recovery.INTEGRITY), "--recovery integrity"),
         (Packets(recovery=Recovery.NONE), "--recovery none"),
-        (Packets(window=4), "--window 4"),
-        (Packets(age_out_ms=4.0), "--age-out 4.0"),
+        (JobOptions(window=4).packets, "--window 4"),
+        (JobOptions(age_out_ms=4.0).packets, "--age-out 4.0"),
     ],
 )
 def test_what_its_ends_do_by_themselves_is_refused(packets: Packets, option: str) -> None:

@@ -28,21 +28,26 @@ from testbed.client import rpc
 from testbed.client.terminal_text import lines
 from testbed.errors import TestbedError
 from testbed.messages import schema
-from testbed.messages.coding import as_json, decode, encoded
+from testbed.messages.coding import as_json, decode, encoded, plain
 from testbed.messages.events import KINDS, Event, event_of
-from testbed.messages.jobs import BlocksStatus
+from testbed.messages.jobs import WrittenCounts
 from testbed.messages.links import LinkStatus
 from testbed.messages.queue import QueueStatus
 from testbed.messages.result import OthersTraffic, RepeatedRuns, RunResult
 from testbed.messages.script import ScriptResult
 from testbed.messages.status import DeadStatus, SilentStatus, Status, UnwrittenStatus
 from testbed.messages.submission import SubmissionResult
+from testbed.plugins.counts import counts_types
 from testbed.status import page
+from testbed.systems.trio.counts import BlocksStatus
 from tests.unit import page_world, results
 
 MODULES = [
-    importlib.import_module(f"testbed.messages.{info.name}")
-    for info in pkgutil.iter_modules(messages.__path__)
+    *(
+        importlib.import_module(f"testbed.messages.{info.name}")
+        for info in pkgutil.iter_modules(messages.__path__)
+    ),
+    *(importlib.import_module(kind.__module__) for kind in counts_types()),
 ]
 MESSAGES = {
     name: kind
@@ -65,6 +70,8 @@ COUNTS = st.sampled_from((1, 2, 0))
 
 def any_of(draw: st.DrawFn, of: Any, depth: int = 0) -> Any:
     """Draw a value of a field's type, which may be a message."""
+    if of is WrittenCounts:
+        return plain(any_of(draw, draw(st.sampled_from(counts_types())), depth))
     origin, inner = get_origin(of), get_args(of)
     if origin in (Union, types.UnionType):
         return any_of(draw, draw(st.sampled_from(inner)), depth)
@@ -310,13 +317,13 @@ def test_a_message_is_shown_with_all_its_fields(link: LinkStatus) -> None:
 
 def test_the_schemas_in_the_documents_are_the_types() -> None:
     """`make schemas` writes them: a change of what `--json` prints is a change of these files."""
-    assert set(schema.FOLDER.iterdir()) == {*schema.rendered(), documents.SCHEMA}
-    for path, text in schema.rendered().items():
+    assert set(schema.FOLDER.iterdir()) == {*schema.rendered(counts_types()), documents.SCHEMA}
+    for path, text in schema.rendered(counts_types()).items():
         assert path.read_text() == text, f"{path.name} is stale: run `make schemas`"
 
 
 def test_a_field_with_a_default_is_printed_all_the_same() -> None:
-    required = schema.schema("status")["$defs"]["Status"]["required"]
+    required = schema.schema("status", counts_types())["$defs"]["Status"]["required"]
     assert sorted(required) == sorted(set(fields_of(Status)) - {"optical_model"})
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from testbed import run
 from testbed.aggregation.site import Rack
 from testbed.errors import RequestError
-from testbed.jobs.options import OPTIONS
+from testbed.jobs.option_table import OPTIONS
 from testbed.jobs.placement import place_in_queue
 from testbed.plugins.registry import find
 from testbed.queue import submission

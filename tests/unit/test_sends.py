@@ -26,9 +26,10 @@ import numpy as np
 import pytest
 
 from testbed import native
-from testbed.aggregation.packets import AS_USUAL, Packets
+from testbed.aggregation.packets import AS_USUAL
 from testbed.daemon.process import Daemon
 from testbed.dataplanes.xdp.places import XdpSwitch
+from testbed.systems.job_options import JobOptions
 from testbed.systems.trio.contract import BLOCK
 from testbed.systems.trio.parts import TimedBlocks
 from testbed.systems.trio.xdp import timers as block_timers
@@ -644,7 +645,7 @@ def test_jobs_whose_blocks_age_where_timers_stopped_are_named() -> None:
     world = World(4, [{"hosts": 6}, {"hosts": 2}])
     place = Timed("u1", world.log)
     world.all._switches = {**world.tors, Dpid(1): place}
-    ages, blocks = Packets(age_out_ms=50.0), {"xdp": "blocks"}
+    ages, blocks = JobOptions(age_out_ms=50.0).packets, {"xdp": "blocks"}
     for job, hosts, packets, programs in (
         (1, [(1, 1), (1, 2)], ages, blocks),
         (2, [(1, 3), (1, 4)], AS_USUAL, blocks),

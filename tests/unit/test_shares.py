@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.aggregation.packets import USUAL_WINDOW
 from testbed.aggregation.segments import NoRoomError
 from testbed.systems.trio.contract import BUCKET, KEPT_WINDOWS, VOTE_WINDOW, buckets_for
+from testbed.systems.trio.options import USUAL_WINDOW
 from testbed.systems.trio.shares import Shares
 from testbed.wire.spec import lanes_for
 from tests.vectors.blocks import terms

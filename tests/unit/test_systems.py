@@ -70,7 +70,7 @@ def test_what_is_no_layout_is_told_from_one() -> None:
         ("forest", []), ("forest", {}), ("forest", {**good["forest"], "trees": [{}]}),
         ("programs", [["xdp"]]),
         ("forest", {**good["forest"], "trees": [{**tree, "top": {**top, "workers": [True]}}]}),
-        ("age_out_ms", "10"), ("service", {"module": "m"}), ("age", 1.0),
+        ("usual_options", "10"), ("service", {"module": "m"}), ("age", 1.0),
     ):  # fmt: skip
         with pytest.raises(ValueError, match="no layout"):
             layout_from_json({**good, key: wrong})
@@ -92,21 +92,34 @@ def test_a_users_system_lays_out_in_a_process_of_its_own(tmp_path: Path) -> None
 
 def test_what_a_users_layout_or_class_says_is_what_the_job_gets(tmp_path: Path) -> None:
     words = 'programs = {"xdp": "sum"}'
-    body = GOOD.replace(words, words.replace("sum", "blocks") + "\n    age_out_ms = 15")
+    body = GOOD.replace(words, words.replace("sum", "blocks") + '\n    usual_options = {"age_out_ms": 15}')
     layout = laid_out(own(tmp_path, body), WORKERS, SITE, {1: "xdp", 2: "xdp"})
-    assert (layout.programs, layout.age_out_ms, layout.service) == ({"xdp": "blocks"}, 15.0, None)
-    said = ', programs={"xdp": "blocks"}, age_out_ms=20.0, service=Service("mine", "my server"))'
+    assert (layout.programs, layout.service) == ({"xdp": "blocks"}, None)
+    assert layout.usual_options == {"age_out_ms": 15}
+    said = (
+        ', programs={"xdp": "blocks"}, usual_options={"age_out_ms": 20.0}, '
+        'service=Service("mine", "my server"))'
+    )
     body = GOOD.replace("None, forest, forest.demands())", f"(2, 2), forest, forest.demands(){said}")
     body = body.replace("import Layout", "import Layout, Service")
     layout = laid_out(own(tmp_path, body), WORKERS, SITE, {1: "xdp", 2: "xdp"})
-    assert (layout.programs, layout.age_out_ms) == ({"xdp": "blocks"}, 20.0)
+    assert (layout.programs, layout.usual_options) == ({"xdp": "blocks"}, {"age_out_ms": 20.0})
     assert layout.service == Service("mine", "my server")
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("forest.demands())", "forest.demands(), age_out_ms=-1.0)", "age_out_ms: -1.0; .* ms are accepted"),
+        (
+            "forest.demands())",
+            "forest.demands(), usual_options={'age_out_ms': -1.0})",
+            "age_out_ms: -1.0; .* ms are accepted",
+        ),
+        (
+            "forest.demands())",
+            "forest.demands(), usual_options={'lanes': 64})",
+            "usual_options: 'lanes'; accepted are age_out_ms, window, leave_after",
+        ),
         (
             "forest.demands())",
             "forest.demands(), service=SYSTEM.Service('a', 'b'))",

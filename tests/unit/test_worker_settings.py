@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import settings as trials
 from hypothesis import strategies as st
 
-from testbed.jobs.options import OPTIONS, JobOptions
+from testbed.jobs.option_table import OPTIONS
+from testbed.systems.job_options import JobOptions
 from testbed.wire import forks, group_messages, node_settings, settings
 from testbed.wire.settings import EndpointSettings, WorkerOptions, read, written
 from tests.limits import CALL_S

@@ -18,8 +18,9 @@ from reproductions.trio.slow.setting import BATCHES, SWITCHML, TRIO, WORKERS, Co
 from testbed.client.caller import Caller
 from testbed.errors import TestbedError
 from testbed.figures import finished_runs
-from testbed.messages.coding import UnsetType, decode
+from testbed.messages.coding import decode
 from testbed.messages.verdict import JobVerdict
+from testbed.systems.trio.counts import blocks_of
 from testbed.wire.stragglers import SlowWorkers
 from workloads import models
 
@@ -134,7 +135,7 @@ def _row(
         workers = [decode(_TrainedWorker, json.loads(file.read_text()), file.name) for file in files]
     if len({worker.digest for worker in workers}) != 1:
         raise TestbedError(f"{stem.name}: the workers' models differ, see {stem}.*")
-    blocks = None if isinstance(result.blocks, UnsetType) else result.blocks
+    blocks = blocks_of(result)
     return AccuracyRow(
         way=name,
         seed=seed,

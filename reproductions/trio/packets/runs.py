@@ -16,13 +16,13 @@ from pathlib import Path
 
 from reproductions import live
 from reproductions.reports import FigureReport, NumberedRow
-from testbed.aggregation.packets import MOST_AGE_OUT_MS
 from testbed.client.caller import Caller
 from testbed.emulation.namespaces import die_with_parent
 from testbed.figures import finished_runs, machine_load
 from testbed.interpreters import isolated
 from testbed.messages.coding import decode
 from testbed.messages.verdict import Reason
+from testbed.systems.trio.options import MOST_AGE_OUT_MS
 from testbed.topology.model import MOST_RECORDS
 from testbed.topology.yaml_text import written
 

@@ -36,8 +36,9 @@ from reproductions.trio.slow.setting import (
 from reproductions.verdicts import AGREES, BAND, DIFFERS, FLAT, TIE, of_ratio
 from testbed.client.caller import Caller
 from testbed.figures import finished_runs
-from testbed.messages.coding import Number, UnsetType, decode
+from testbed.messages.coding import Number, decode
 from testbed.messages.verdict import JobVerdict
+from testbed.systems.trio.counts import blocks_of
 from testbed.systems.trio.expected import Ages, aged, replay, waiting
 from testbed.wire.stragglers import SlowWorkers
 
@@ -151,7 +152,7 @@ def _row(
         script = decode(LayersResult, json.loads(script_file.read_text()), script_file.name)
     typical_ms = typical_ms or statistics.fmean(script.mean_ms_list)
     expected, replayed = predicted(way, pattern, iterations, typical_ms)
-    blocks = None if isinstance(result.blocks, UnsetType) else result.blocks
+    blocks = blocks_of(result)
     return SlowRow(
         model=model,
         way=way.key,

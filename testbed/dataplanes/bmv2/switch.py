@@ -382,7 +382,7 @@ class Bmv2Switch:
         return SwitchEndedError(ended_words(self._dpid, process.ended() or why))
 
     def _lacks_ticks(self, why: str) -> None:
-        """End a switch whose ticks cannot be sent: its blocks would wait forever."""
+        """End a switch whose ticks cannot be sent: its sums would wait forever."""
         with self._lock:
             if self._process and not self._process.ended():
                 self._process.stop(why)

@@ -34,18 +34,13 @@ class OwnedProgram(SlotProgram):
     maps: Mapping[str, Record] = MappingProxyType({"owned_records": OWNED_RECORD})
 
     def check(self, layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
-        """Raise RequestError for the options of workers that receive sums: recovery other than by window,
-        age-out, window, and leave-after.
+        """Raise RequestError for the options of workers that receive sums: recovery other than by window, and
+        options of programs.
         """
-        options = {
-            f"--recovery {packets.recovery}": packets.recovery is not Recovery.WINDOW,
-            f"--age-out {packets.age_out_ms}": packets.age_out_ms is not None,
-            f"--window {packets.window}": packets.window is not None,
-            f"--leave-after {packets.leave_after}": packets.leave_after is not None,
-        }
-        for option, is_given in options.items():
-            if is_given:
-                raise RequestError(
-                    f"{option}: {layout.system} sends by acknowledgements and credit, and sums wait for "
-                    "every worker; it is accepted where workers have the sums"
-                )
+        given = [] if packets.recovery is Recovery.WINDOW else [f"--recovery {packets.recovery}"]
+        given += [f"{choice.flag} {choice.value}" for choice in packets.choices]
+        if given:
+            raise RequestError(
+                f"{given[0]}: {layout.system} sends by acknowledgements and credit, and sums wait for every "
+                "worker; it is accepted where workers have the sums"
+            )

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from testbed.messages.jobs import AbsenceStatus
+from testbed.systems.trio.counts import AbsenceStatus
 from testbed.systems.trio.leaving import Departure
 
 

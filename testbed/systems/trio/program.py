@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from testbed.aggregation.forest import Forest, Tree
-from testbed.aggregation.packets import USUAL_WINDOW, Packets
+from testbed.aggregation.packets import Packets
 from testbed.aggregation.program import (
     REFERENCE,
     At,
@@ -19,12 +19,10 @@ from testbed.aggregation.program import (
     Clock,
     Findings,
     Grant,
-    JobBlocks,
     PlacePool,
 )
 from testbed.aggregation.system import Layout
 from testbed.errors import RequestError
-from testbed.messages.coding import as_json
 from testbed.systems.trio.absences import Absences
 from testbed.systems.trio.contract import (
     BLOCK,
@@ -39,7 +37,9 @@ from testbed.systems.trio.contract import (
     VOTE_WINDOW,
     buckets_for,
 )
+from testbed.systems.trio.counts import BlocksStatus
 from testbed.systems.trio.leaving import Departure, Leaving
+from testbed.systems.trio.options import USUAL_WINDOW, BlockChoices
 from testbed.systems.trio.parts import BLOCKS, CountedBlocks, LeavingBlocks, TimedBlocks
 from testbed.systems.trio.shares import Shares
 from testbed.systems.trio.terms import BlockTerms
@@ -101,7 +101,7 @@ class BlockGrant(Grant):
         age_out_ms = self.age_out_ms * (heights[place] + 1) / 2
         return BlockTerms(2 * data, self.windows, self.kept, ahead, age_out_ms)
 
-    def counts(self, job: int, forest: Forest, at: At) -> JobBlocks:
+    def counts(self, job: int, forest: Forest, at: At) -> BlocksStatus:
         """Sum the block counts over the places of a job's trees."""
         made = active = 0
         missed: Counter[str] = Counter()
@@ -116,7 +116,7 @@ class BlockGrant(Grant):
                 below = {child.number: str(child.place) for child in node.below}
                 for source, count in counts.missed.items():
                     missed[below.get(source, str(source))] += count
-        return JobBlocks(made, active, dict(sorted(missed.items())), as_json(self._absences.status()))
+        return BlocksStatus(made, active, dict(sorted(missed.items())), self._absences.status())
 
     def failure(self, forest: Forest, at: At) -> str | None:
         """Return why blocks no longer age out, if a place's timers stopped."""
@@ -185,8 +185,9 @@ class BlockProgram:
                 f"--recovery {packets.recovery}: {layout.system} sums by block records, and places answer no "
                 f"questions about these; {Recovery.WINDOW} is accepted"
             )
-        if packets.leave_after is not None:
-            check_leaving(layout, packets, engines)
+        choices = BlockChoices.of(replace(packets, usual=layout.usual_options))
+        if choices.leave_after is not None:
+            check_leaving(layout, choices, engines)
 
     def grant(
         self, job: int, forest: Forest, packets: Packets, capacity: Capacity, size: int | None
@@ -194,31 +195,32 @@ class BlockProgram:
         """Grant windows, by default so small that other jobs have room. RequestError if a table has no room
         for the requested window, or if a block would age out before its result can arrive.
         """
+        choices = BlockChoices.of(packets)
         lanes = spec.lanes_for(capacity.topology.mtu)
         buckets = buckets_for(lanes, capacity.topology.inc.blocks)
         records, usual = BUCKET * buckets, min(USUAL_WINDOW, buckets // (KEPT_WINDOWS + 1))
         engines = {capacity.topology.engines[place.unit] for place in forest.places if place.is_switch}
         if rows := [_ROWS[engine] for engine in engines if engine in _ROWS]:
             records, usual = min(rows), P4_WINDOW
-        kept = LEAVING_WINDOWS[0] if packets.leave_after else KEPT_WINDOWS
+        kept = LEAVING_WINDOWS[0] if choices.leave_after else KEPT_WINDOWS
         most = records // (kept + 1) // 2
-        if packets.window is not None and packets.window > most:
+        if choices.window is not None and choices.window > most:
             raise RequestError(
-                f"job {job}: a window of {packets.window} blocks; 1 to {most} are accepted, as a place has "
+                f"job {job}: a window of {choices.window} blocks; 1 to {most} are accepted, as a place has "
                 f"{records} block records, and results are kept for {kept} windows"
             )
         slowest_mbps = capacity.slowest_mbps(forest)
-        if packets.age_out_ms and slowest_mbps:
+        if choices.age_out_ms and slowest_mbps:
             frame_bits = 8 * (spec.FRAME_HEADERS_BYTES + spec.HEADER_BYTES + 4 * (packets.lanes or lanes))
             least_ms = 2 * frame_bits / slowest_mbps / 1e3
-            if packets.age_out_ms < least_ms:
+            if choices.age_out_ms < least_ms:
                 raise RequestError(
-                    f"--age-out {packets.age_out_ms:g}: a packet and its result alone take {least_ms:.3g} ms "
+                    f"--age-out {choices.age_out_ms:g}: a packet and its result alone take {least_ms:.3g} ms "
                     f"on a link of {slowest_mbps:g} Mb/s; more is accepted"
                 )
-        windows = max(1, (packets.window or usual) // len(forest.trees)), VOTE_WINDOW
-        slots = sum(kept_for(windows, packets.leave_after))
-        return BlockGrant(slots, windows, packets.age_out_ms or 0.0, packets.leave_after)
+        windows = max(1, (choices.window or usual) // len(forest.trees)), VOTE_WINDOW
+        slots = sum(kept_for(windows, choices.leave_after))
+        return BlockGrant(slots, windows, choices.age_out_ms or 0.0, choices.leave_after)
 
     def grants_of_groups(self, grant: Grant, trees: int) -> Sequence[Grant]:
         """Return the job's own grant: any tree may use the records."""
@@ -237,14 +239,13 @@ def kept_for(windows: tuple[int, int], leave_after: int | None) -> tuple[int, in
     return data * windows[0], votes * windows[1]
 
 
-def check_leaving(layout: Layout, packets: Packets, engines: Mapping[Unit, str]) -> None:
+def check_leaving(layout: Layout, choices: BlockChoices, engines: Mapping[Unit, str]) -> None:
     """Raise RequestError if nothing would detect that a worker is absent, or if a place cannot proceed
     without one.
     """
     assert layout.forest
-    option = f"--leave-after {packets.leave_after}"
-    ages = layout.age_out_ms if packets.age_out_ms is None else packets.age_out_ms
-    if not ages:
+    option = f"--leave-after {choices.leave_after}"
+    if not choices.age_out_ms:
         raise RequestError(f"{option}: sums wait for every worker as long as it takes, by --age-out 0")
     if len(layout.workers) < 2:
         raise RequestError(f"{option}: the job has one worker, and nobody to go on without it")

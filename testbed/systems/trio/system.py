@@ -19,7 +19,7 @@ class Trio(System):
     name = "trio"
     summary = "Trio-ML: switches sum by block records, and send sums without workers that are late"
     programs: Mapping[str, str] = {"xdp": "blocks", "bmv2": "blocks"}
-    age_out_ms = 10.0  # section 6.1
+    usual_options: Mapping[str, float] = {"age_out_ms": 10.0}  # section 6.1
     paper: str | None = "trio"
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
