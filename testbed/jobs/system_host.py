@@ -17,6 +17,7 @@ from typing import Any
 from testbed.aggregation.messages import layout_to_json, site_from_json
 from testbed.aggregation.system import Layout, completed
 from testbed.errors import RequestError
+from testbed.jobs.option_table import OF_PROGRAMS
 from testbed.plugins.user_class import in_a_line, load
 
 
@@ -24,6 +25,7 @@ def answer_to(name: str, asked: dict[str, Any]) -> dict[str, Any]:
     """Lay the job out; return the layout, or in one line why there is none."""
     try:
         system = load(name)()
+        _check_options(system)
         workers = [(int(unit), int(host)) for unit, host in asked["workers"]]
         layout = system.lay_out(workers, site_from_json(asked["site"]))
         if not isinstance(layout, Layout):
@@ -34,6 +36,13 @@ def answer_to(name: str, asked: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:  # a user's code may raise anything
         traceback.print_exc()
         return {"raised": in_a_line(error)}
+
+
+def _check_options(system: object) -> None:
+    """Raise RequestError for an option of programs as an attribute of its own, which nothing would read."""
+    for option in OF_PROGRAMS:
+        if hasattr(system, option):
+            raise RequestError(f"{option}: accepted in usual_options, as {{{option!r}: ...}}")
 
 
 def main(argv: list[str]) -> int:

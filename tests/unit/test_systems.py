@@ -116,6 +116,11 @@ def test_what_a_users_layout_or_class_says_is_what_the_job_gets(tmp_path: Path) 
             "age_out_ms: -1.0; .* ms are accepted",
         ),
         (
+            'programs = {"xdp": "sum"}',
+            'programs = {"xdp": "sum"}; age_out_ms = 20.0',
+            "age_out_ms: accepted in usual_options, as {'age_out_ms': ...}",
+        ),
+        (
             "forest.demands())",
             "forest.demands(), usual_options={'lanes': 64})",
             "usual_options: 'lanes'; accepted are age_out_ms, window, leave_after",
