@@ -35,6 +35,12 @@ SUITES: dict[str, Suite] = {
     "elastic": Suite(("elastic/agent",)),
 }
 
+NEITHERS = {
+    "test_dtensor_ops": "each of its 2,022 tests that have no threads is one process with torch's backend "
+    "`fake`, which sends nothing: gloo and inc take no part"
+}
+"""Modules that are run only when named, and the reason."""
+
 # placement by number of workers; with two units, sums are made across them
 PLACES = {
     1: "u1:1",

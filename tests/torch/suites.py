@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.limits import CALL_S
 from tests.privileged.commands import ROOT, Testbed
 from tests.torch.outcomes import Outcome, Script, run_all
-from tests.torch.sources import PLACES, SUITES, Case, Suite, by_workers, left_out, modules
+from tests.torch.sources import NEITHERS, PLACES, SUITES, Case, Suite, by_workers, left_out, modules
 
 WORKER = Path(__file__).with_name("suite_worker.py")
 CONFIG = "name: torch\nunits:\n  - {kind: gpu, hosts: 5}\n  - {kind: gpu, hosts: 5}\n"
@@ -32,6 +32,9 @@ def run_suites(
         name, _, chosen = wanted.partition("/")
         for module in modules(sources, SUITES[name]):
             if chosen not in ("", module.stem):
+                continue
+            if not chosen and module.stem in NEITHERS:
+                print(f"{name}/{module.stem}: not run: {NEITHERS[module.stem]}", flush=True)
                 continue
             outcomes: dict[str, dict[str, Outcome]] = {backend: {} for backend in backends}
             cases, why = cases_of(sources, module, SUITES[name])
