@@ -20,6 +20,12 @@
  */
 BPF_F_TABLE("hash", u32, struct stage, stages, 4096, BPF_F_NO_PREALLOC);
 
+/*
+ * Inner ends whose frames a thread delays (bpf/link_delay.c), behind this program. A copy must not go past it:
+ * it comes in once more. Written by the daemon.
+ */
+BPF_F_TABLE("hash", u32, u32, recirculated, 65536, BPF_F_NO_PREALLOC);
+
 /* Frames held. Cells are made and removed by the daemon, otherwise written here; no lock, as above. */
 BPF_F_TABLE("hash", struct cell_key, struct cell, cells, 1048576, BPF_F_NO_PREALLOC);
 
@@ -69,12 +75,12 @@ static __always_inline int corrupt(struct __sk_buff *skb, struct stage *stage)
  * it would not see such a frame: it comes in once more, after what comes now, and its mark says that it has
  * been here.
  */
-static __always_inline int copy_on(struct __sk_buff *skb, struct stage *stage, u32 ifindex)
+static __always_inline int copy_on(struct __sk_buff *skb, u32 egress, u32 ifindex)
 {
 	int failed;
 
-	if (stage->egress != ifindex)
-		return bpf_clone_redirect(skb, stage->egress, 0);
+	if (egress != ifindex)
+		return bpf_clone_redirect(skb, egress, 0);
 	skb->mark = BEEN_HERE;
 	failed = bpf_clone_redirect(skb, ifindex, BPF_F_INGRESS);
 	skb->mark = 0;
@@ -82,7 +88,7 @@ static __always_inline int copy_on(struct __sk_buff *skb, struct stage *stage, u
 }
 
 /* Keeps a copy of the frame. */
-static __always_inline int hold(struct __sk_buff *skb, struct stage *stage, u32 ifindex)
+static __always_inline int hold(struct __sk_buff *skb, struct stage *stage, u32 egress, u32 ifindex)
 {
 	struct cell *cell;
 	u64 length = skb->len;
@@ -99,7 +105,7 @@ static __always_inline int hold(struct __sk_buff *skb, struct stage *stage, u32 
 		goto failed;
 	cell->length = length;
 	/* a copy that comes in once more goes behind what is released now: the held one waits for one more */
-	cell->due = stage->seen + stage->distance + (stage->egress == ifindex);
+	cell->due = stage->seen + stage->distance + (egress == ifindex);
 	stage->next++;
 	stage->held++;
 	return 0;
@@ -130,7 +136,7 @@ failed:
 
 int link_fault(struct __sk_buff *skb)
 {
-	u32 ifindex = skb->ifindex;
+	u32 ifindex = skb->ifindex, egress;
 	struct stage *stage = stages.lookup(&ifindex);
 	struct cell *due = 0;
 	int lose, copy, late, spoil, passes = 1;
@@ -141,6 +147,7 @@ int link_fault(struct __sk_buff *skb)
 		skb->mark = 0;
 		return TC_ACT_UNSPEC;
 	}
+	egress = recirculated.lookup(&ifindex) ? ifindex : stage->egress;
 	stage->seen++;
 	if (skb->gso_size)
 		stage->merged++;
@@ -159,11 +166,11 @@ int link_fault(struct __sk_buff *skb)
 			stage->corrupted++;
 		else if (spoil)
 			stage->failed++;
-		if (copy && copy_on(skb, stage, ifindex) >= 0)
+		if (copy && copy_on(skb, egress, ifindex) >= 0)
 			stage->duplicated++;
 		else if (copy)
 			stage->failed++;
-		if (late && hold(skb, stage, ifindex) == 0)
+		if (late && hold(skb, stage, egress, ifindex) == 0)
 			passes = 0;
 	}
 
@@ -171,7 +178,7 @@ int link_fault(struct __sk_buff *skb)
 		due = cell_of(stage, ifindex, stage->first);
 	if (!due || due->due > stage->seen)
 		return passes ? TC_ACT_UNSPEC : TC_ACT_SHOT;
-	if (passes && copy_on(skb, stage, ifindex) < 0)
+	if (passes && copy_on(skb, egress, ifindex) < 0)
 		stage->failed++;
 	return release(skb, stage, due) == 0 ? TC_ACT_UNSPEC : TC_ACT_SHOT;
 }

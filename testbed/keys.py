@@ -11,11 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
+from decimal import Decimal
 from functools import cache
 from typing import Any, ClassVar
 
 TIME = re.compile(r"([0-9]+(?:\.[0-9]*)?)(us|ms|s)")
-_UNITS_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
+_UNITS_MS = {"us": Decimal("0.001"), "ms": Decimal(1), "s": Decimal(1000)}
+_LEAST_MS = 1e-6  # a nanosecond
 PERCENTAGE = re.compile(r"([0-9]*\.?[0-9]+(?:[eE]-?[0-9]+)?|[0-9]+\.)%")
 NEEDED = "needed"  # the default of a required key, in documents
 
@@ -99,8 +101,13 @@ class Time:
     def read(cls, raw: Any) -> float | None:
         """Return the milliseconds of a text; None for anything else that is no such time."""
         match = TIME.fullmatch(raw) if isinstance(raw, str) else None
-        value_ms = float(match[1]) * _UNITS_MS[match[2]] if match else -1.0
-        return value_ms if 0 <= value_ms <= cls.MOST_MS else None
+        value_ms = float(Decimal(match[1]) * _UNITS_MS[match[2]]) if match else -1.0
+        return value_ms if value_ms == 0 or _LEAST_MS <= value_ms <= cls.MOST_MS else None
+
+    @staticmethod
+    def written(value_ms: float) -> str:
+        """Return the text that `read` reads back to an equal number."""
+        return f"{Decimal(repr(value_ms)):f}ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +122,13 @@ class Percentage:
     def read(cls, raw: Any) -> float | None:
         """Return the share that a text names; None for anything else that is no such percentage."""
         match = PERCENTAGE.fullmatch(raw) if isinstance(raw, str) else None
-        percent = float(match[1]) if match else -1.0
-        return percent / 100 if 0 <= percent <= 100 else None
+        share = float(Decimal(match[1]) / 100) if match else -1.0
+        return share if 0 <= share <= 1 else None
+
+    @staticmethod
+    def written(share: float) -> str:
+        """Return the text that `read` reads back to an equal number."""
+        return f"{Decimal(repr(share)) * 100:f}%"
 
 
 @dataclass(frozen=True, slots=True)

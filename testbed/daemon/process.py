@@ -311,7 +311,8 @@ class Daemon:
                 asker.check_may_act(self._owner)
             command = asked(CommandRequest, request)
             if isinstance(command.host, str):
-                command = replace(command, host=self._topology.second_names.get(command.host, command.host))
+                names = self._topology.second_names
+                command = replace(command, host=names.get(command.host.lower(), command.host))
             return as_json(self._commands.answer(command, asker, peer, emit, disconnected))
         if operation == "down":
             self._end.set()

@@ -1,7 +1,7 @@
 """The command lines that a configuration's hosts run from the start of the testbed to its end (`exec`).
 
-Each runs by a shell, as the testbed's user, with its output in a file of the log folder. One that has ended
-is not started again; its end is noted.
+Each runs by a shell, as the testbed's user, with its output in a file of the log folder, bounded as a job's
+log. One that has ended is not started again; its end is noted.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Self
 from testbed.client.caller import Caller
 from testbed.daemon.commands import Visited, environment
 from testbed.errors import TestbedError
+from testbed.jobs.attempt import MOST_LOG_BYTES
+from testbed.jobs.logs import Outputs, own_log
 from testbed.machine.interface import Hosts
 from testbed.machine.process import Spawned, exit_in_words
 from testbed.messages.status import HostCommand
@@ -41,34 +43,45 @@ class StartCommands:
     ) -> None:
         self._hosts, self._lines, self._owner, self._log = hosts, lines, owner, log
         self._visited, self._note = visited, note
-        self._processes: dict[str, Spawned] = {}
+        self._running: dict[str, tuple[Spawned, contextlib.ExitStack]] = {}
         self._states: dict[str, str] = {}
-        self._stack = contextlib.ExitStack()
+        self._outputs = Outputs(lambda _host, _line: None)
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
+            stack.callback(self._end_all)
             for host, line in self._lines.items():
-                stack.enter_context(self._visited(host, self._owner.uid, self._owner.uid))
-                self._processes[host] = self._start(stack, host, line)
+                self._running[host] = self._start(host, line)
                 self._states[host] = RUNNING
-            self._stack = stack.pop_all()
+            stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.__exit__(kind, error, trace)
+        self._end_all()
+
+    def _end_all(self) -> None:
+        for _, release in self._running.values():
+            release.close()
+        self._outputs.finish()
 
     def log_of(self, host: str) -> Path:
         """Return the file that has the output of a host's command."""
         return self._log / f"exec-{host}.log"
 
-    def _start(self, stack: contextlib.ExitStack, host: str, line: str) -> Spawned:
+    def _start(self, host: str, line: str) -> tuple[Spawned, contextlib.ExitStack]:
+        """Start a host's command; return its process, and what ends it and releases its host."""
         owner = self._owner
-        enclosure = stack.enter_context(self._hosts.enclosed("exec", owner.uid))
         folder = owner.home if Path(owner.home).is_dir() else "/"
-        with self.log_of(host).open("wb") as output:
-            os.fchown(output.fileno(), owner.uid, owner.gid)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._visited(host, owner.uid, owner.uid))
+            enclosure = stack.enter_context(self._hosts.enclosed("exec", owner.uid))
+            pipe, output = os.pipe2(os.O_CLOEXEC)
+            stack.callback(os.close, output)
+            self._outputs.add(
+                pipe, own_log(self.log_of(host), owner), self.log_of(host), host, MOST_LOG_BYTES
+            )
             try:
                 process = self._hosts.popen_in(
                     host,
@@ -84,15 +97,19 @@ class StartCommands:
                     stderr=output,
                     new_session=True,
                 )
-            except (OSError, subprocess.SubprocessError) as error:
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
                 raise TestbedError(f"{host}: run {line}: {error}") from error
-        stack.callback(process.end)
-        return process
+            stack.callback(process.end)
+            return process, stack.pop_all()
 
     def watch(self) -> None:
-        """Note each command that has ended since the last call."""
-        for host, process in self._processes.items():
-            if self._states[host] == RUNNING and (code := process.poll()) is not None:
+        """Note each command that has ended since the last call, end what it left behind, and release its
+        host.
+        """
+        for host, (process, release) in list(self._running.items()):
+            if (code := process.poll()) is not None:
+                del self._running[host]
+                release.close()
                 self._states[host] = exit_in_words(code)
                 self._note(f"{host}: {self._lines[host]}: {self._states[host]} (log: {self.log_of(host)})")
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from testbed.dataplanes.xdp.link_delays import PROGRAM, DelayProgram, HoldingThread
-from testbed.emulation.ingress import attach, detach
+from testbed.emulation.ingress import HAS_NONE, attach, detach
 from testbed.emulation.namespaces import entered
-from testbed.emulation.netlink import DELAY_PRIORITY, DeviceState, RouteSocket
+from testbed.emulation.netlink import DELAY_PRIORITY, DeviceState, NetlinkError, RouteSocket
 from testbed.emulation.pairs import add_pair
 from testbed.machine.links import NO_DELAY, LinkDelay
 
@@ -47,13 +47,24 @@ class DelayStage:
         self._program = DelayProgram()
         self._ever: dict[int, DelayedEnd] = {}  # that had a delay, by ifindex
         self._attached: set[int] = set()
+        self._overran: dict[int, int] = {}  # frames that found no room on their way here, by ifindex
 
     def close(self) -> None:
         """Detach every program, and end the thread with the frames that it holds."""
-        with self._route:
-            detach(self._route, sorted(self._attached), DELAY_PRIORITY)
-            self._thread.close()
-            self._program.__exit__(None, None, None)
+        with self._route, self._program:
+            try:
+                for ifindex in self._attached:
+                    self._detach(ifindex)
+            finally:
+                self._thread.close()
+
+    def _detach(self, ifindex: int) -> None:
+        """Detach the program from a device, unless somebody deleted that."""
+        try:
+            detach(self._route, [ifindex], DELAY_PRIORITY)
+        except NetlinkError as error:
+            if error.code not in HAS_NONE:
+                raise
 
     def set(self, end: DelayedEnd, delay: LinkDelay) -> None:
         """Set or end a direction's delay. Frames that are held leave when their time has come. HostError if
@@ -61,7 +72,7 @@ class DelayStage:
         """
         if delay == NO_DELAY:
             if end.ifindex in self._attached:
-                detach(self._route, [end.ifindex], DELAY_PRIORITY)
+                self._detach(end.ifindex)
                 self._attached.remove(end.ifindex)
             return
         self._thread.set(end.number, end.egress, delay.nanoseconds, end.room_bytes)
@@ -80,11 +91,29 @@ class DelayStage:
         """Count the frames that each direction has lost here for lack of room, by the ifindex where they
         arrived, given the devices of the inner ends' namespace.
         """
-        lost = {}
-        overran = self._thread.overrun() or any(devices[name].tx_dropped for name in _DEVICES)
+        lost, missing = {}, {}
         for ifindex, end in self._ever.items():
-            received, dropped = self._thread.counts(end.number)
             handed, failed = self._program.counts(ifindex)
-            # which direction's frames found no room on their way is not counted; some may still be on it
-            lost[ifindex] = dropped + failed + (max(handed - received, 0) if overran else 0)
-        return lost
+            received, dropped = self._thread.counts(end.number)
+            lost[ifindex], missing[ifindex] = dropped + failed, handed - received
+        overran = self._thread.overrun() + sum(devices[name].tx_dropped for name in _DEVICES)
+        self._overran = booked(self._overran, missing, overran)
+        return {ifindex: count + self._overran.get(ifindex, 0) for ifindex, count in lost.items()}
+
+
+def booked(before: Mapping[int, int], missing: Mapping[int, int], overran: int) -> dict[int, int]:
+    """Return how many of the `overran` frames of all directions each direction has lost. Only the sum is
+    counted: new losses are those of the directions of which most is `missing`, some of which may still be on
+    its way. Counts never fall.
+    """
+    counts = dict(before)
+    left = overran - sum(counts.values())
+    beyond = {key: count - counts.get(key, 0) for key, count in missing.items()}
+    for key in sorted(beyond, key=lambda key: -beyond[key]):
+        share = min(left, max(beyond[key], 0))
+        counts[key] = counts.get(key, 0) + share
+        left -= share
+    if left > 0 and missing:
+        first = max(missing, key=lambda key: missing[key])
+        counts[first] = counts.get(first, 0) + left
+    return counts

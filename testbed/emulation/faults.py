@@ -50,6 +50,7 @@ class LinkFaults:
             self._route = RouteSocket()
         self._program: FaultProgram | None = None
         self._stages: dict[tuple[str, str], _Stage] = {}
+        self._delayed: set[int] = set()  # inner ends whose frames a thread delays
         self._ended: deque[tuple[float, LinkDisturbance]] = deque(maxlen=MOST_ENDED)
         self._lock = threading.Lock()
 
@@ -82,6 +83,15 @@ class LinkFaults:
             self._end_stages(keys)
             for name in dict.fromkeys(name for name, _ in keys):
                 self._make_checksums(name, False)
+
+    def follow_delay(self, ifindex: int, is_delayed: bool) -> None:
+        """Let copies that faults make of frames at an inner end be delayed as the frames are (DelayStage)."""
+        with self._lock:
+            if is_delayed == (ifindex in self._delayed):
+                return
+            self._delayed ^= {ifindex}
+            if self._program is not None:
+                self._program.recirculate(ifindex, is_delayed)
 
     def states(self) -> tuple[FaultStatus, ...]:
         """Return the fault of every direction, in the order of the links."""
@@ -149,6 +159,8 @@ class LinkFaults:
     def _set(self, link: str, towards: str, ifindex: int, egress: int, fault: LinkFault) -> None:
         if self._program is None:
             self._program = FaultProgram(self._longest)
+            for end in self._delayed:
+                self._program.recirculate(end, True)
         own = hashlib.blake2b(f"{fault.seed}/{link}/{towards}".encode(), digest_size=8).digest()
         self._program.set_stage(
             ifindex,

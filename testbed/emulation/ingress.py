@@ -19,7 +19,7 @@ from testbed.emulation.netlink import (
 from testbed.errors import HostError, SettingError, TestbedError
 from testbed.host_checks.features import BY_NAME
 
-_HAS_NONE = errno.ENOENT, errno.ENODEV  # no such program there, or the device is gone
+HAS_NONE = errno.ENOENT, errno.ENODEV  # no such program there, or the device is gone
 
 
 def attach(
@@ -42,7 +42,7 @@ def attach(
             try:
                 route.send([delete_program(ifindex, priority, parent)])
             except NetlinkError as left:
-                if left.code not in _HAS_NONE:
+                if left.code not in HAS_NONE:
                     raise TestbedError(f"{error}; and then: {left}") from error
         if isinstance(error, NetlinkError) and is_missing_feature(error):
             raise HostError(f"{what}: {error}; needed is {BY_NAME['marks'].remedy}") from error

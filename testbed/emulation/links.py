@@ -160,6 +160,10 @@ class WireStatistics:
         return self.backlog_ab_bytes + self.backlog_ba_bytes
 
 
+def _nobody_is_told(_ifindex: int, _is_delayed: bool) -> None:
+    pass
+
+
 def check_rate(wire: WireSpec) -> None:
     """Raise SettingError for a rate that the kernel cannot represent within 0.5 %: it counts whole bytes per
     second and nanoseconds per frame.
@@ -225,7 +229,9 @@ class Wires:
         self._gone: dict[str, str] = {}  # by wire, the device missing at the latest reading
         self._down: set[str] = set()  # wires that were set down, read back
         self._stage: DelayStage | None = None  # of a kernel without netem, once a wire has a delay
+        self.follow_delay: Callable[[int, bool], None] = _nobody_is_told  # LinkFaults.follow_delay
         self._checked: dict[str, set[str]] = {}  # why hosts make the checksums themselves, by wire
+        self._checking = threading.Lock()  # guards the field above
         with entered(namespaces[WIRES]):
             self._wires_route = RouteSocket()
 
@@ -400,11 +406,10 @@ class Wires:
                 if wire.name in names and wire.delay != delay
             ]
             has_netem = self._stage is None and self._delay_by_netem(changed)
-            if not has_netem:
-                for wire in changed:
-                    self._host_makes_checksums(wire, "delay", delay != NO_DELAY)
-                    self._set_at_stage(wire)
-            self._take({wire.name: wire for wire in changed})
+            for wire in changed:
+                if not has_netem:
+                    self._delay_by_stage(wire)
+                self._take({wire.name: wire})
             read = delays(self._wires_route) if has_netem else {}
         for wire in changed if has_netem else ():
             for device in inner_devices(wire):
@@ -427,6 +432,20 @@ class Wires:
             raise
         return True
 
+    def _delay_by_stage(self, wire: WireSpec) -> None:
+        """Set or end a wire's delay at the stage. While frames go through it, hosts make their checksums."""
+        if wire.delay == NO_DELAY:
+            self._set_at_stage(wire)
+            self._host_makes_checksums(wire, "delay", False)
+            return
+        self._host_makes_checksums(wire, "delay", True)
+        try:
+            self._set_at_stage(wire)
+        except BaseException:
+            self._set_at_stage(replace(wire, delay=NO_DELAY))
+            self._host_makes_checksums(wire, "delay", False)
+            raise
+
     def _set_at_stage(self, wire: WireSpec) -> None:
         if self._stage is None:
             mtu = max(each.mtu for each in self._shaped)
@@ -434,7 +453,11 @@ class Wires:
         ends = [self._inner[device] for device in inner_devices(wire)]
         room = room_bytes(wire.delay, rate_bytes_per_s(wire.rate_mbps or 0.0), wire.buffer_bytes)
         for ifindex, egress in (ends, ends[::-1]):
+            if wire.delay != NO_DELAY:
+                self.follow_delay(ifindex, True)
             self._stage.set(DelayedEnd(ifindex, egress, ifindex - _INNER_IFINDEX, room), wire.delay)
+            if wire.delay == NO_DELAY:
+                self.follow_delay(ifindex, False)
 
     def delays(self) -> dict[str, LinkDelay]:
         """Return the delays of the wires that have one, by name."""
@@ -493,19 +516,21 @@ class Wires:
 
     def _host_makes_checksums(self, wire: WireSpec, reason: str, in_host: bool) -> None:
         """Add or remove a reason for which hosts make the checksums of a wire themselves."""
-        before = self._checked.get(wire.name, set())
-        reasons = self._checked[wire.name] = before | {reason} if in_host else before - {reason}
-        for end in (wire.a, wire.b):
-            if end.namespace is None or bool(reasons) == bool(before):
-                continue
-            try:
-                with entered(self._namespaces[end.namespace]), FeatureControl() as control:
-                    control.set(end.device, {CHECKSUMS: not reasons})
-            except OSError as error:
-                raise SettingError(
-                    f"link {wire.name}: who makes the checksums of {end.device} in {end.namespace}: "
-                    f"{error.strerror}"
-                ) from error
+        with self._checking:
+            before = self._checked.get(wire.name, set())
+            reasons = before | {reason} if in_host else before - {reason}
+            for end in (wire.a, wire.b):
+                if end.namespace is None or bool(reasons) == bool(before):
+                    continue
+                try:
+                    with entered(self._namespaces[end.namespace]), FeatureControl() as control:
+                        control.set(end.device, {CHECKSUMS: not reasons})
+                except OSError as error:
+                    raise SettingError(
+                        f"link {wire.name}: who makes the checksums of {end.device} in {end.namespace}: "
+                        f"{error.strerror}"
+                    ) from error
+            self._checked[wire.name] = reasons
 
     def watch(self) -> None:
         """Raise TestbedError if the thread that delays frames has ended."""

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from testbed.emulation.links import Wires, WireSpec
-from testbed.errors import RequestError
+from testbed.errors import RequestError, TestbedError
 from testbed.machine.links import NO_DELAY, LinkDelay
 from testbed.messages.links import LinkSetting
 from testbed.topology.link_names import meant
@@ -80,15 +80,20 @@ class LinksByHand:
     def reset(self, names: Sequence[str]) -> None:
         """Restore the configuration's rates and delays of links, and set them up."""
         with self._lock:
-            now = self._wires.delays()
+            now, failed = self._wires.delays(), list[TestbedError]()
             for name in names:
                 if now.get(name, NO_DELAY) != self._delays[name]:
-                    self._set_delays([name], self._delays[name])
+                    try:
+                        self._set_delays([name], self._delays[name])
+                    except TestbedError as error:  # a device is gone; the other links are reset all the same
+                        failed.append(error)
             rates = {name: self._made[name] for name in names if name in self._rates}
             self._set_rates({name: rate for name, rate in rates.items() if rate is not None})
             for name in rates:
                 del self._rates[name]
             self._wires.set_links(names, True)
+            if failed:
+                raise failed[0]
 
     def _set_delays(self, names: Sequence[str], delay: LinkDelay) -> None:
         before = dict(self._wires.delays())

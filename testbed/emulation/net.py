@@ -164,6 +164,7 @@ class FabricNet(FabricView):
             self.set_users = apart.set_users
         self._faults = LinkFaults(self._namespaces[WIRES], self._parts.wires, self._wires.make_checksums)
         self._release.callback(self._faults.close)
+        self._wires.follow_delay = self._faults.follow_delay
         self._by_hand = LinksByHand(self._wires, self._parts.wires, self.set_rates)
         self._begin_faults()
         self._spawner = Spawner()

@@ -184,6 +184,7 @@ def _check_starts(topology: Topology) -> None:
 
 def _check_second_names(topology: Topology) -> None:
     """Raise RequestError for a second name that is a name already."""
+    # a testbed's own host name begins with optinc-
     taken = {*topology.host_names, *(addresses.tor_name(dpid) for dpid in topology.switches), "localhost"}
     for unit in topology.units:
         for at, number in enumerate(unit.numbers[: unit.hosts]):
@@ -195,7 +196,7 @@ def _check_second_names(topology: Topology) -> None:
                 raise RequestError(
                     f"{path}: {name}; accepted where a unit has one rack: racks have hosts alike"
                 )
-            if name.lower() in taken:
+            if name.lower() in taken or name.lower().startswith("optinc-"):
                 raise RequestError(f"{path}: {name}; this name is taken")
             taken.add(name.lower())
 

@@ -514,9 +514,9 @@ class Topology:
 
     @property
     def second_names(self) -> dict[str, str]:
-        """The hosts that have a second name, by that name."""
+        """The hosts that have a second name, by that name in lower case."""
         names = {addresses.host_name(*host): self.host(*host).name for host in self.hosts}
-        return {name: host for host, name in names.items() if name is not None}
+        return {name.lower(): host for host, name in names.items() if name is not None}
 
     @property
     def cpu_limits(self) -> dict[str, float]:

@@ -137,13 +137,22 @@ def read_value(parameter: Parameter, data: Mapping[str, Any], path: str, reading
                 )
             return raw
         case ShellLine():
-            if not isinstance(raw, str) or not raw.strip() or len(raw) > MOST_COMMAND or "\0" in raw:
+            if not isinstance(raw, str) or not _is_command(raw):
                 raise RequestError(
                     f"{at}: {shown(raw)}; a command line of up to {MOST_COMMAND} characters is accepted"
                 )
             return raw
         case form:
             raise TypeError(f"{at}: {form} is read by the rules between its keys")
+
+
+def _is_command(text: str) -> bool:
+    """Return whether a text can be a process's argument, and says something."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return bool(text.strip()) and len(text) <= MOST_COMMAND and "\0" not in text
 
 
 def section_said(holder: object, instead: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,9 +184,9 @@ def _said(value: Any, kind: Kind | None = None) -> Any:
     if isinstance(kind, Names):  # an empty list differs from no list
         return None if value is None else list(value)
     if isinstance(kind, Time):
-        return f"{value:g}ms" if value else None
+        return Time.written(value) if value else None
     if isinstance(kind, Percentage):
-        return f"{100 * value:g}%" if value else None
+        return Percentage.written(value) if value else None
     if isinstance(value, Delay):
         if value.kind == "constant":
             return value.a

@@ -260,19 +260,25 @@ def tcp(fault: dict[str, Any], size: int) -> dict[str, Any]:
 
 
 def delayed(
-    delay_ms: float, jitter_ms: float, count: int, mtu: int = 1500, loss: float = 0.0, tag: int = -1
+    delay_ms: float,
+    jitter_ms: float,
+    count: int,
+    mtu: int = 1500,
+    fault: dict[str, Any] | None = None,
+    tag: int = -1,
 ) -> dict[str, Any]:
     """Send numbered frames over a delaying wire, one each millisecond, with a VLAN tag of their own unless
     `tag` is -1. Return how long each took in ms, in the order of arrival with its number, how many arrived
-    otherwise than they were sent, and how many were lost on purpose.
+    otherwise than they were sent, and the counters of the fault, which is set before the delay.
     """
     from testbed.machine.links import LinkDelay, LinkFault
 
     begin = b"" if tag < 0 else struct.pack(">HH", 0x8100, tag)
     sent_s, came = {}, []
     with wire(mtu=mtu) as tried:
-        if loss:
-            tried.faults.set("w", LinkFault(loss=loss))
+        tried.wires.follow_delay = tried.faults.follow_delay
+        if fault:
+            tried.faults.set("w", LinkFault(**fault))
         tried.wires.set_delays(["w"], LinkDelay(delay_ms, jitter_ms))
         with tried.packet_socket("one") as sender, tried.every_socket("two") as receiver:
             wrong = 0
@@ -296,8 +302,8 @@ def delayed(
                 sender.send(frame(number)[:12] + begin + frame(number)[12:])
                 time.sleep(0.001)
             receiving.join()
-        lost = tried.faults.counters("w", "up")["lost"] if loss else 0
-        return {"came": came, "wrong": wrong, "lost": lost}
+        counters = tried.faults.counters("w", "up") if fault else {}
+        return {"came": came, "wrong": wrong, "counters": counters}
 
 
 def delayed_in_excess(count: int) -> dict[str, Any]:
@@ -319,6 +325,45 @@ def delayed_in_excess(count: int) -> dict[str, Any]:
             except TimeoutError:
                 pass
         return {"came": came, "lost": tried.wires.statistics()["w"].drops}
+
+
+def toggled(count: int) -> dict[str, Any]:
+    """Send UDP packets, with checksums left to the wire where it can, over a wire whose delay begins and ends
+    again and again. Return how many arrived.
+    """
+    from testbed.emulation.namespaces import entered
+    from testbed.machine.links import NO_DELAY, LinkDelay
+
+    with wire(rate_mbps=200) as tried:
+        made = []
+        for name in ("one", "two"):
+            with entered(tried.namespaces[name]):
+                made.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC))
+        sender, receiver = made
+        receiver.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 1 << 26)
+        receiver.bind(("10.0.0.2", 7002))
+        receiver.settimeout(2)
+        came = 0
+
+        def receive() -> None:
+            nonlocal came
+            try:
+                while receiver.recv(2048):
+                    came += 1
+            except TimeoutError:
+                return
+
+        receiving = threading.Thread(target=receive)
+        receiving.start()
+        for number in range(count):
+            if number % 200 == 0:
+                tried.wires.set_delays(["w"], NO_DELAY if number % 400 else LinkDelay(1.0))
+            sender.sendto(bytes(500), ("10.0.0.2", 7002))
+            time.sleep(0.0002)
+        receiving.join()
+        sender.close()
+        receiver.close()
+        return {"came": came, "drops": tried.wires.statistics()["w"].drops}
 
 
 def delayed_tcp(size: int) -> dict[str, Any]:
@@ -408,6 +453,7 @@ def main(scenario: str, arguments: str) -> None:
         "delayed": delayed,
         "delayed_in_excess": delayed_in_excess,
         "delayed_tcp": delayed_tcp,
+        "toggled": toggled,
     }
     outcome = scenarios[scenario](**json.loads(arguments))
     print(MARK + json.dumps(outcome))

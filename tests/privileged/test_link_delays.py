@@ -18,6 +18,11 @@ pytestmark = [pytest.mark.needs("namespaces", "xdp"), pytest.mark.usefixtures("n
 EARLY_MS = 0.1  # by which a frame may arrive before its time: the clock is read after it was sent
 
 
+def has_netem() -> bool:
+    tried = json.loads(command("testbed.doctor", "--json").stdout)["features"]
+    return bool(next(feature for feature in tried if feature["name"] == "netem")["works"])
+
+
 @pytest.mark.parametrize(
     "of_frames",
     [{}, {"mtu": 9000}, {"tag": 5}, {"tag": 0xFFFF}],
@@ -44,10 +49,22 @@ def test_frames_overtake_each_other_by_jitter() -> None:
 
 
 def test_a_fault_comes_before_the_delay() -> None:
-    outcome = findings("delayed", delay_ms=5.0, jitter_ms=0.0, count=1000, loss=0.2)
+    fault = {"loss": 0.1, "duplicate": 0.1, "reorder": 0.1, "distance": 3}
+    outcome = findings("delayed", delay_ms=20.0, jitter_ms=0.0, count=1000, fault=fault)
+    counters = outcome["counters"]
     assert outcome["wrong"] == 0
-    assert len(outcome["came"]) + outcome["lost"] == 1000
-    assert 120 < outcome["lost"] < 290
+    lost = counters["lost"] + counters["held"] - counters["released"]
+    assert len(outcome["came"]) == 1000 - lost + counters["duplicated"]
+    assert min(counters["lost"], counters["duplicated"], counters["released"]) > 30
+    assert min(took_ms for _, took_ms in outcome["came"]) >= 20 - EARLY_MS, "copies are delayed, too"
+
+
+def test_no_packet_is_lost_when_a_delay_begins_or_ends() -> None:
+    """By netem those that wait are, which docs/faults.md says."""
+    outcome = findings("toggled", count=6000)
+    assert outcome["came"] + outcome["drops"] == 6000
+    if not has_netem():
+        assert outcome["came"] == 6000
 
 
 def test_frames_without_room_are_counted() -> None:

@@ -10,9 +10,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from testbed.emulation import links
-from testbed.emulation.delay_stage import DelayedEnd
+from testbed.emulation.delay_stage import DelayedEnd, booked
 from testbed.emulation.links import WireEnd, Wires, WireSpec, check_delay, inner_devices
 from testbed.emulation.netem import (
     delays,
@@ -23,6 +25,7 @@ from testbed.emulation.netem import (
 )
 from testbed.emulation.netlink import Message, NetlinkError, RouteSocket, attribute, attributes
 from testbed.errors import SettingError
+from testbed.keys import Percentage, Time
 from testbed.machine.links import NO_DELAY, LinkDelay
 
 DELAY = LinkDelay(5.0, 0.25)
@@ -141,3 +144,27 @@ def test_a_delay_that_reads_back_otherwise_is_an_error(read: tuple[int, int] | N
         check_delay(cast(WireSpec, delayed), "u1h1-a", read)
     check_delay(cast(WireSpec, delayed), "u1h1-a", (5_000_000, 250_000))
     check_delay(WIRE, "u1h1-a", None)
+
+
+def test_frames_that_overran_are_booked_where_most_are_missing_and_never_taken_back() -> None:
+    assert booked({}, {1: 3, 2: 0}, 0) == {1: 0, 2: 0}, "on their way"
+    first = booked({}, {1: 9, 2: 1}, 5)
+    assert first == {1: 5, 2: 0}
+    assert booked(first, {1: 5, 2: 0}, 5) == first
+    assert booked(first, {1: 5, 2: 7}, 8) == {1: 5, 2: 3}
+    assert booked(first, {1: 5, 2: 0}, 7) == {1: 7, 2: 0}, "counted, though none is missing yet"
+    assert booked({}, {}, 3) == {}
+
+
+@given(st.floats(1e-6, 10_000), st.floats(0, 1))
+def test_times_and_percentages_are_read_back_as_they_were_written(time_ms: float, share: float) -> None:
+    assert Time.read(Time.written(time_ms)) == time_ms
+    assert Percentage.read(Percentage.written(share)) == share
+
+
+@pytest.mark.parametrize(
+    ("raw", "time_ms"),
+    [("0.0001us", None), ("0.001us", 1e-6), ("0ms", 0.0), ("10s", 10_000.0), ("1e3us", None)],
+)
+def test_times_below_a_nanosecond_are_none(raw: str, time_ms: float | None) -> None:
+    assert Time.read(raw) == time_ms

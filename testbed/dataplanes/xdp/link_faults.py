@@ -14,7 +14,7 @@ from testbed.dataplanes.xdp.syscall import map_delete, map_update, u32
 from testbed.errors import SettingError
 from testbed.wire import links
 
-PROGRAM, MAPS = "link_fault", ("stages", "cells")
+PROGRAM, MAPS = "link_fault", ("stages", "cells", "recirculated")
 COUNTERS = tuple(counter.name for counter in links.FAULT_COUNTERS)
 _STAGE = links.STAGE.dtype()
 
@@ -27,6 +27,7 @@ class FaultProgram(LinkProgram):
         flags = [f"-DCELL_BYTES={longest_frame_bytes}"]
         super().__init__("fault stage", "link_faults.c", PROGRAM, stages, flags)
         self._cells = self._compiled.map_fd(MAPS[1])
+        self._recirculated = self._compiled.map_fd(MAPS[2])
         self._cell_bytes = self._compiled.value_bytes(MAPS[1])
         self._made: dict[int, int] = {}  # ifindex -> cells
         if self._cell_bytes < links.CELL.offset("frame") + longest_frame_bytes:
@@ -64,6 +65,15 @@ class FaultProgram(LinkProgram):
         except BaseException:
             self.drop_stage(ifindex)
             raise
+
+    def recirculate(self, ifindex: int, is_delayed: bool) -> None:
+        """Let copies of frames that arrive at a device come in there once more, for the program that delays
+        them, or let them leave at once.
+        """
+        if is_delayed:
+            map_update(self._recirculated, u32(ifindex), u32(1))
+        else:
+            map_delete(self._recirculated, u32(ifindex))
 
     def drop_stage(self, ifindex: int) -> None:
         """Remove a direction's stage, and with it the frames that it holds; do nothing if there is none."""

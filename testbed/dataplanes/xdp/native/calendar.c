@@ -106,7 +106,7 @@ struct calendar {
 	/* the plan of the timetable that runs */
 	struct timetable table;
 	struct place *plan; /* by number, spread; matching 0: of no timetable */
-	uint32_t plan_room, plan_count; /* the room is a power of two, and at most half of it is taken */
+	uint32_t plan_room, plan_bits, plan_count; /* 2^bits are the room, of which at most half is taken */
 	struct ways *ways; /* the first: none */
 	uint32_t ways_count, ways_room;
 	uint64_t reached[UNITS][UNITS / 64]; /* goals that some matching leads to, by unit */
@@ -158,9 +158,9 @@ static long bpf_map(int command, int fd, const void *key, void *value)
 /* Where a number is in the plan, or would be. */
 static struct place *place_of(struct calendar *c, uint32_t number)
 {
-	uint32_t at = number * SPREAD_FACTOR;
+	uint32_t at = number * SPREAD_FACTOR >> (32 - c->plan_bits);
 
-	for (at &= c->plan_room - 1; c->plan[at].number && c->plan[at].number != number;)
+	for (; c->plan[at].number && c->plan[at].number != number;)
 		at = (at + 1) & (c->plan_room - 1);
 	return c->plan + at;
 }
@@ -177,6 +177,7 @@ static int make_plan(struct calendar *c, uint32_t room)
 
 	c->plan = calloc(room, sizeof(*c->plan));
 	c->plan_room = c->plan ? room : 0;
+	c->plan_bits = (uint32_t)__builtin_ctz(room);
 	for (uint32_t i = 0; c->plan && i < count; i++)
 		if (before[i].number)
 			*place_of(c, before[i].number) = before[i];
