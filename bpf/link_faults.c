@@ -21,8 +21,8 @@
 BPF_F_TABLE("hash", u32, struct stage, stages, 4096, BPF_F_NO_PREALLOC);
 
 /*
- * Inner ends whose frames a thread delays (bpf/link_delay.c), behind this program. A copy must not go past it:
- * it comes in once more. Written by the daemon.
+ * Inner ends whose frames a thread delays (bpf/link_delay.c), behind this program. A copy must not go past
+ * it: it comes in once more. Written by the daemon.
  */
 BPF_F_TABLE("hash", u32, u32, recirculated, 65536, BPF_F_NO_PREALLOC);
 

@@ -90,6 +90,7 @@ def wires(kernel: Kernel) -> Wires:
     made._inner = dict(zip(inner_devices(WIRE), (8, 9), strict=True))
     made._wires_route, made._counting, made._stage = kernel, threading.Lock(), None
     made._checked, made._namespaces = {}, {"wires": 3}
+    made._checking, made.follow_delay = threading.Lock(), lambda *_: None
     return cast(Wires, made)
 
 
