@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -108,7 +108,7 @@ def filled(kind: np.dtype, /, **values: npt.ArrayLike) -> np.ndarray:
 
 def columns(kind: type[T], records: np.ndarray) -> T:
     """Make a `kind`, a dataclass of Columns, of the members that are its fields: views of the records."""
-    return kind(*(records[each.name] for each in fields(kind)))
+    return kind(*[records[name] for name in kind.__dataclass_fields__])
 
 
 def members(kind: Kind, *names: str) -> tuple[Member, ...]:

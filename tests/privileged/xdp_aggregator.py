@@ -272,14 +272,14 @@ class XdpAggregator:
         not.
         """
         held = self._table().job(number)
-        floors = [int(floor) % 2**32 for floor in held["floor"]]
-        out = sum(int(word) << 64 * number for number, word in enumerate(held["out"]))
-        said = (int(held["active"]), int(held["made"]), floors, out)
+        floors = [int(floor) % 2**32 for floor in held.floor]
+        out = sum(int(word) << 64 * number for number, word in enumerate(held.out))
+        said = (int(held.active), int(held.made), floors, out)
         if said != (modelled := (mine.active, mine.made, mine.floor, mine.out)):
             return f"active, made, floor, out {said}, of the model {modelled}"
         for space, blocks in enumerate(mine.reached):
             for source, block in blocks.items():
-                if (reached := held["reached"][space * MOST_SOURCES + source]) != block:
+                if (reached := held.reached[space * MOST_SOURCES + source]) != block:
                     return f"source {source} reached {reached}, of the model {block}"
         return ""
 
