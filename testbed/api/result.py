@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from testbed.api.telemetry import Array, JobSamples, LinkTable
+from testbed.api.telemetry import JobSamples, LinkTable
 from testbed.errors import TestbedError
 from testbed.messages.coding import UNSET, UnsetType, plain
 from testbed.messages.result import RunResult
 from testbed.messages.verdict import JobVerdict
 from testbed.telemetry.bound import Bound
+from testbed.telemetry.series import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from testbed.errors import RequestError, TestbedError
 from testbed.messages.events import BatchQueued, Event, JobBegun, OutputLine, OutputMissed
 from testbed.messages.script import StepOfRun
 from testbed.records import logs, set_up
+from testbed.records.facts import RecordedNetwork
 from testbed.records.record import (
     CONFIGURATION,
     DONE,
@@ -292,11 +293,11 @@ class Recorder:
         """Gather everything known beforehand, except the inputs, which are copied later."""
         asked = self._asked
         options = set_up.options_of(asked.options)
-        network = set_up.network_of(asked.runtime) if asked.runtime else {}
+        network = set_up.network_of(asked.runtime) if asked.runtime else RecordedNetwork()
         script = next((path for role, path in asked.inputs if role in set_up.CODE), None)
         return SetUp(
             options=options,
-            seeds=set_up.seeds_of(options, configuration, network.get("faults", ())),
+            seeds=set_up.seeds_of(options, configuration, network.faults or ()),
             inputs=(),
             testbed=set_up.testbed_facts(asked.runtime) if asked.runtime else None,
             network=network,

@@ -1,0 +1,76 @@
+"""The facts of a record's set-up: the testbed, its network, the sources and the host. A fact that could not
+be determined is UNSET.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from testbed.messages.coding import UNSET, Number, UnsetType
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTestbed:
+    """A testbed: its name, its main process, and its configuration's name."""
+
+    name: str | UnsetType | None = UNSET
+    pid: int | UnsetType | None = UNSET
+    configuration: str | UnsetType | None = UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedFault:
+    """A fault that was set on one direction of a link; see `FaultStatus`."""
+
+    link: str
+    direction: str | UnsetType = UNSET
+    loss: Number | UnsetType = UNSET
+    duplicate: Number | UnsetType = UNSET
+    reorder: Number | UnsetType = UNSET
+    corrupt: Number | UnsetType = UNSET
+    distance: int | UnsetType = UNSET
+    seed: int | UnsetType = UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedLink:
+    """A link that is not as the configuration says; see `LinkSetting`."""
+
+    link: str
+    by_hand_mbps: Number | UnsetType | None = UNSET
+    up: bool | UnsetType = UNSET
+    delay_ms: Number | UnsetType = UNSET
+    jitter_ms: Number | UnsetType = UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedNetwork:
+    """A network's circuits, faults, and links that are not as the configuration says."""
+
+    circuits: tuple[tuple[str, str], ...] | UnsetType = UNSET
+    faults: tuple[RecordedFault, ...] | UnsetType = UNSET
+    links: tuple[RecordedLink, ...] | UnsetType = UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSource:
+    """The commits of the project and of the script's repository, and whether files differ from them; None
+    where there is no repository.
+    """
+
+    commit: str | UnsetType | None = UNSET
+    changed: bool | UnsetType | None = UNSET
+    script_commit: str | UnsetType | None = UNSET
+    script_changed: bool | UnsetType | None = UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedHost:
+    """The host on which the command ran."""
+
+    name: str | UnsetType = UNSET
+    processor: str | UnsetType = UNSET
+    kernel: str | UnsetType = UNSET
+    cores: int | UnsetType = UNSET
+    memory_bytes: int | UnsetType = UNSET
+    machine: str | UnsetType = UNSET
