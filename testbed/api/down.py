@@ -32,7 +32,8 @@ def end(runtime: Runtime, say: Callable[[str], None]) -> dict[str, Any]:
     if not runtime.alive() and os.geteuid() == 0:
         sweep(runtime.name)
     runtime.require_alive()
-    pid = runtime.read_main().get("pid")
+    main = runtime.read_main()
+    pid = main.pid if main else None
     try:
         rpc.call(runtime.socket, "down", timeout_s=5.0)
     except TestbedError:  # not up yet, or stuck: its main process handles a signal at any time

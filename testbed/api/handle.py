@@ -115,7 +115,8 @@ class Testbed:
         ended.
         """
         pid, self._pid = self._pid, None
-        is_it = pid is not None and self._runtime.read_main().get("pid") == pid
+        main = self._runtime.read_main()
+        is_it = pid is not None and main is not None and main.pid == pid
         if (is_it or self._connected) and self._runtime.alive():
             end(self._runtime, lambda _: None)
 

@@ -230,7 +230,8 @@ def _lives(testbed: RecordedTestbed | None) -> bool:
         return False
     try:
         runtime = Runtime.of(str(testbed.name))
-        return runtime.alive() and runtime.read_main().get("pid") == testbed.pid
+        main = runtime.read_main()
+        return runtime.alive() and main is not None and main.pid == testbed.pid
     except OwnerError:  # it runs, and is another user's
         return True
     except TestbedError:

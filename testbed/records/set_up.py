@@ -189,7 +189,7 @@ def testbed_facts(runtime: Runtime) -> RecordedTestbed | None:
     """Return the testbed's name, main process's pid, and configuration's name."""
     with contextlib.suppress(TestbedError):
         if main := runtime.read_main():
-            return RecordedTestbed(main.get("name"), main.get("pid"), main.get("configuration"))
+            return RecordedTestbed(main.name, main.pid, main.configuration)
     return None
 
 
