@@ -20,10 +20,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 from testbed.aggregation.system import Policies, System
+from testbed.encoding import to_json
 from testbed.errors import RequestError, TestbedError
 from testbed.plugins.policies import choice, make, policies, usual
 from testbed.plugins.user_class import in_a_line, is_users, load
-from testbed.scheduling.messages import decision_to_json, state_from_json
+from testbed.scheduling.messages import state_from_json
 from testbed.scheduling.model import Decision, Policy
 
 
@@ -112,7 +113,7 @@ def main(argv: list[str]) -> int:
                 answer = replace(answer, took_s=time.perf_counter() - began)
                 if not isinstance(decision, Decision):
                     raise TypeError(f"decide returned {type(decision).__name__}, which is no Decision")
-                answer = replace(answer, decision=decision_to_json(decision))
+                answer = replace(answer, decision=to_json(decision))
             except Exception as error:  # a policy may raise anything; it is asked again in the next time slot
                 traceback.print_exc()
                 answer = replace(answer, raised=in_a_line(error))

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from testbed.client.caller import Caller
+from testbed.encoding import to_json
 from testbed.errors import RequestError, TestbedError
 from testbed.interpreters import isolated
 from testbed.jobs.environment import worker_environment
 from testbed.jobs.logs import own_log
 from testbed.machine.process import Spawned, exit_in_words
 from testbed.machine.ready import ready
-from testbed.scheduling.messages import decision_from_json, state_to_json
+from testbed.scheduling.messages import decision_from_json
 from testbed.scheduling.model import Decision, State
 
 READY_S = 60.0
@@ -132,9 +133,7 @@ class PolicyProcess:
             self._ready, self._asked_at = True, None
         self._number += 1
         self._asked_at = time.monotonic()
-        self._send(
-            json.dumps({"number": self._number, "state": state_to_json(state)}).encode() + b"\n", deadline
-        )
+        self._send(json.dumps({"number": self._number, "state": to_json(state)}).encode() + b"\n", deadline)
         answer = self._next(deadline, wanted)
         while answer.get("number") != self._number:  # the answer to an abandoned state
             answer = self._next(deadline, wanted)
