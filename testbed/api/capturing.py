@@ -48,7 +48,7 @@ def capture(
     file = output if output == STDOUT else str(Path(output).absolute())
     asked = {"link": link, "output": file, "count": count, "seconds": seconds, "uid": caller.uid}
 
-    def on_event(data: dict[str, Any], fd: int | None) -> None:
+    def on_event(data: Any, fd: int | None) -> None:
         on_tap(decode(LinkTapped, data, "event"), fd)
 
     try:

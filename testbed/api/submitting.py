@@ -21,6 +21,7 @@ from testbed.queue.submission import Submission
 
 if TYPE_CHECKING:
     from testbed.messages.submission import SubmissionResult
+    from testbed.records.recorder import RecordFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +87,19 @@ def submit(
 
 
 def queue(
-    runtime: Runtime, batch: QueueRequest, caller: Caller, on_event: OnEvent, left: Mapping[str, Any]
+    runtime: Runtime, batch: QueueRequest, caller: Caller, on_event: OnEvent, left: RecordFiles | None
 ) -> tuple[int, ...]:
-    """Queue checked jobs, and return their numbers at once. `left` describes the part of their record that
+    """Queue checked jobs, and return their numbers at once. `left` are the files of their record that
     the testbed writes.
     """
     from testbed.messages.submission import QueuedJobs
 
-    answer = _send(runtime, batch.request(caller) | dict(left), on_event)
+    request = batch.request(caller)
+    if left is not None:
+        request["record"] = str(left.result)
+        if left.logs is not None:
+            request |= {"logs": str(left.logs), "bounded_logs": True}
+    answer = _send(runtime, request, on_event)
     return decode(QueuedJobs, answer, "queued jobs").jobs
 
 

@@ -5,7 +5,7 @@ results and inputs.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -242,7 +242,7 @@ def _rows(sides: Sequence[Side]) -> Iterator[NumberRow]:
         yield NumberRow(known(name), means, tuple(each.get(name) for each in judged))
 
 
-def _in_order(values: Sequence[Mapping[str, Any]]) -> list[str]:
+def _in_order(values: Sequence[Iterable[str]]) -> list[str]:
     return list(dict.fromkeys(name for each in values for name in each))
 
 

@@ -185,7 +185,7 @@ def _legends(rows: Any, jobs: Mapping[str, Samples], rated: bool) -> None:
         for label, height in samples.heights().items():
             heights.setdefault(label, []).append(height)
     ordered = sorted(heights, key=lambda label: -float(np.mean(heights[label])))
-    lines: dict[str, Any] = {label: Line2D([], [], linewidth=1.2) for label in ordered}
+    lines = {label: Line2D([], [], linewidth=1.2) for label in ordered}
     for order, label in enumerate(ordered):
         colour, style = CORE_LOOKS[order % len(CORE_LOOKS)]
         lines[label].set(color=colour, linestyle=style)

@@ -28,7 +28,7 @@ from testbed.records.facts import RecordedFault, RecordedNetwork, RecordedTestbe
 from testbed.records.logs import LAST_BYTES, MOST_BYTES
 from testbed.records.outcome import outcomes
 from testbed.records.record import Run
-from testbed.records.recorder import Asked, none_below, recording
+from testbed.records.recorder import Asked, RecordFiles, none_below, recording
 from testbed.records.set_up import heeded, options_of, seeds_of
 from testbed.records.steps import steps_within
 from testbed.records.store import FOLDER
@@ -188,7 +188,7 @@ def test_without_a_store_nothing_is_written(capsys: pytest.CaptureFixture[str]) 
         with record.run() as run:
             run.hear(BEGUN)
             run.take(recorded.run_result())
-            assert run.left_to_testbed(["a"], with_logs=True) == {}
+            assert run.left_to_testbed(["a"], with_logs=True) is None
         assert record.folder is None
     assert capsys.readouterr().err == ""
 
@@ -268,11 +268,7 @@ def test_a_detached_queue_is_left_to_the_testbed(store: Store) -> None:
         asked = run.left_to_testbed(["a"], with_logs=True)
         run.hear(QUEUED)
     folder = store.folder / store.names()[0] / "runs" / "1"
-    assert asked == {
-        "record": str(folder / "result.json"),
-        "logs": str(folder / "logs"),
-        "bounded_logs": True,
-    }
+    assert asked == RecordFiles(folder / "result.json", folder / "logs")
     assert (folder / "logs" / "a").is_dir()
     assert json.loads((folder.parents[1] / "record.json").read_text())["state"] == "queued"
 

@@ -34,7 +34,7 @@ def call(
     path: Path,
     op: str,
     *,
-    on_event: Callable[[dict[str, Any], int | None], None] | None = None,
+    on_event: Callable[[Any, int | None], None] | None = None,
     timeout_s: float | None = 60.0,
     **arguments: Any,
 ) -> Any:
