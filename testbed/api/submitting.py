@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from testbed.records.recorder import RecordFiles
 
 
+Jobs = str | Path | Mapping[str, Any]  # a jobs file, or its content
+
+
 @dataclass(frozen=True, slots=True)
 class QueueRequest:
     """Jobs to queue: a jobs file's content, the submission parsed from it, and the options of `testbed
@@ -82,7 +85,7 @@ def submit(
     """Queue checked jobs, and return their result when the last has ended."""
     from testbed.messages.submission import SubmissionResult  # late, so that jobs start sooner
 
-    answer = _send(runtime, batch.request(caller), on_event)
+    answer = _send(runtime, on_event, **batch.request(caller))
     return decode(SubmissionResult, answer, "result")
 
 
@@ -99,11 +102,11 @@ def queue(
         request["record"] = str(left.result)
         if left.logs is not None:
             request |= {"logs": str(left.logs), "bounded_logs": True}
-    answer = _send(runtime, request, on_event)
+    answer = _send(runtime, on_event, **request)
     return decode(QueuedJobs, answer, "queued jobs").jobs
 
 
-def _send(runtime: Runtime, request: Mapping[str, Any], on_event: OnEvent) -> Any:
+def _send(runtime: Runtime, on_event: OnEvent, **request: Any) -> Any:
     return rpc.call(runtime.socket, "submit", on_event=decoded(on_event), timeout_s=None, **request)
 
 

@@ -78,17 +78,10 @@ def answer_of(
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
                 preexec_fn=_alone,
-                **_rights(caller),
+                **caller.of_a_child(),
             )
 
     return ask(start, question, kind, host.wanted, WITHIN_S)
-
-
-def _rights(caller: Caller) -> dict[str, Any]:
-    """Return Popen's arguments for the user and all groups, if root has to drop its rights."""
-    if os.geteuid() != 0:
-        return {}
-    return {"user": caller.uid, "group": caller.gid, "extra_groups": caller.groups}
 
 
 def _alone() -> None:

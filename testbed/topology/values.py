@@ -28,7 +28,7 @@ from testbed.keys import (
     names_of,
 )
 from testbed.optics.delays import MOST_DELAY_MS, Delay
-from testbed.topology.fields import MOST_NAME, integer, is_number, listed, mapping, read_lines, shown
+from testbed.topology.fields import MOST_NAME, is_number, listed, mapping, read_lines, shown, whole
 
 MIN_MBPS, MAX_MBPS = 1.0, 20000.0
 UNSHAPED = "unshaped"
@@ -95,7 +95,7 @@ def read_value(parameter: Parameter, data: Mapping[str, Any], path: str, reading
                 raise RequestError(f"{at}: {shown(raw)}; {noun} from {low:g} to {high:g} is accepted")
             return float(raw)
         case Whole(low, high):
-            return integer({at: raw}, at, 0, low=low, high=high)
+            return whole(raw, at, low, high)
         case PowerOfTwo(low, high):
             if not isinstance(raw, int) or raw.bit_count() != 1 or not low <= raw <= high:
                 raise RequestError(f"{at}: {shown(raw)}; a power of two from {low} to {high} is accepted")

@@ -158,5 +158,5 @@ def stamp(at: float) -> str:
     return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))}.{int(at * 1e3) % 1000:03}"
 
 
-def _button(minutes: int, label: str) -> dict[str, Any]:
+def _button(minutes: int, label: str) -> dict[str, int | str]:
     return {"count": minutes, "step": "minute", "stepmode": "backward", "label": label}

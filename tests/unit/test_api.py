@@ -232,7 +232,7 @@ def test_a_block_ends_what_it_brought_up_and_nothing_else(
 ) -> None:
     """`pid`: whose testbed has the name by the end of the block."""
     ended: list[str] = []
-    monkeypatch.setattr(handle, "bring_up", lambda *_: {"pid": 7})
+    monkeypatch.setattr(handle, "bring_up", lambda *_: 7)
     monkeypatch.setattr(handle, "end", lambda runtime, _: ended.append(runtime.name))
     monkeypatch.setattr(runtime.Runtime, "alive", lambda _: True)
     state = MainState("one", pid, "alice", "rack", "ready")
@@ -423,7 +423,7 @@ def test_a_mapping_without_a_name_has_the_testbeds(
 
     def command(*_: str, content: str, **__: object) -> str:
         contents.append(content)
-        return "{}"
+        return '{"pid": 7}'
 
     monkeypatch.setattr("testbed.api.up.run_command", command)
     bring_up({"units": [{"kind": "gpu", "hosts": 2}], **own}, ABSENT)
