@@ -102,7 +102,7 @@ def _train_all(options: argparse.Namespace, topology: Topology, out: Path, calle
 
     name = f"demo-{os.getpid()}"
     runs: dict[str, RunResult] = {}
-    trainings: dict[str, dict[str, Any]] = {}
+    trainings: dict[str, Any] = {}
     jobs = jobs_on(topology, options.place)
     with running(name, options.config):
         for number, (job, (sync, place)) in enumerate(jobs.items(), 1):

@@ -103,12 +103,13 @@ class JobError(TestbedError):
         self.result = result
 
 
-def _reported(lines: Any) -> dict[str, Any]:
-    reported: dict[str, Any] = {}
-    for line in lines:
-        if line.startswith("{"):
-            try:
-                reported |= json.loads(line)
-            except (ValueError, TypeError, RecursionError):  # a script may print anything
-                continue
-    return reported
+def _reported(lines: Any) -> Mapping[str, Any]:
+    return {name: value for line in lines if line.startswith("{") for name, value in _object(line).items()}
+
+
+def _object(line: str) -> Any:
+    """Read an object; empty for anything else, since a script may print anything."""
+    try:
+        return dict(json.loads(line))
+    except (ValueError, TypeError, RecursionError):
+        return {}

@@ -53,7 +53,7 @@ PRINTED = {
 def schema(command: str) -> dict[str, Any]:
     """Make the JSON Schema of a command's output."""
     printed = PRINTED[command]
-    messages: dict[str, Any] = {}
+    messages: dict[str, type] = {}
     for kind in printed.kinds:
         _add_messages(kind, messages)
     made, types = msgspec.json.schema_components(printed.kinds, ref_template="#/$defs/{name}")
@@ -67,7 +67,7 @@ def schema(command: str) -> dict[str, Any]:
     }
 
 
-def _printed(plain: dict[str, Any], kind: Any) -> dict[str, Any]:
+def _printed(plain: Any, kind: Any) -> dict[str, Any]:
     """Make the schema of a message as it is printed, with its fields in order. A field with a default is
     always printed, but a field that may be unset is not required.
     """
@@ -94,7 +94,7 @@ def _plain(node: Any) -> Any:
     return plain
 
 
-def _add_messages(kind: Any, messages: dict[str, Any]) -> None:
+def _add_messages(kind: Any, messages: dict[str, type]) -> None:
     """Add the message types inside a type to the known ones, by name."""
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         for inner in get_args(kind):

@@ -27,7 +27,7 @@ def document(
     host: HostFacts,
     topology: Topology,
     runs: Mapping[str, RunResult],
-    scripts: Mapping[str, Mapping[str, Any]],
+    scripts: Mapping[str, Any],
 ) -> DemoReport:
     """Make the document from the runs' results and the scripts' own JSON, both by job. Raises TestbedError if
     one cannot be read.
@@ -64,7 +64,7 @@ def below_threshold(report: DemoReport, threshold: float) -> list[str]:
     ]
 
 
-def write_json(path: Path, report: DemoReport | Mapping[str, Any]) -> None:
+def write_json(path: Path, report: object) -> None:
     """Replace the file atomically."""
     with replacing(path) as draft:
         draft.write_text(json.dumps(as_json(report), indent=1) + "\n", encoding="utf-8")

@@ -38,12 +38,12 @@ class TrainingFigures:
     loss: Sequence[float]
 
     @classmethod
-    def of(cls, script: Mapping[str, Any]) -> Self:
+    def of(cls, script: Any) -> Self:
         """Read the script's JSON. KeyError names the first missing figure."""
         return cls(*(script[each.name] for each in fields(cls)))
 
 
-def job_measures(run: RunResult, script: Mapping[str, Any]) -> JobMeasures:
+def job_measures(run: RunResult, script: Any) -> JobMeasures:
     """Compute a job's measures from a run's result and the JSON that rank 0 of the script wrote. Raises
     TestbedError, which names missing data.
     """

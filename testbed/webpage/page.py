@@ -25,6 +25,7 @@ from testbed.webpage.access import Access
 from testbed.webpage.actions import PageActions
 from testbed.webpage.recorded import of_record
 from testbed.webpage.source import PageSource
+from testbed.webpage.timeline_picture import ChosenStretch
 from testbed.webpage.view import View, of_look
 
 LEAST_S, MOST_S = 2, 30  # between two requests of a browser
@@ -66,7 +67,6 @@ class Part:
 
 
 Parts = dict[str, Part]
-Choice = Mapping[str, Any] | None
 Clicks = list[int | None]
 
 
@@ -90,7 +90,7 @@ def made(
     return app
 
 
-def shown(path: str, choice: Choice, source: PageSource, store: Store | None) -> Parts:
+def shown(path: str, choice: ChosenStretch | None, source: PageSource, store: Store | None) -> Parts:
     """Return the parts of the page at a path: the testbed's at "/", else the records, or one of them."""
     path = unquote(path)
     if path == RECORDS:
@@ -111,7 +111,7 @@ def shown(path: str, choice: Choice, source: PageSource, store: Store | None) ->
     return parts(view, choice)
 
 
-def parts(view: View, choice: Choice = None) -> Parts:
+def parts(view: View, choice: ChosenStretch | None = None) -> Parts:
     """Return the parts that show a view, and the chosen stretch of its timeline; parts without content are
     left out.
     """
@@ -191,7 +191,7 @@ def _action_panel() -> Component:
 # ---- callbacks ----
 
 
-def _fill(app: dash.Dash, parts_at: Callable[[str, Choice], Parts]) -> None:
+def _fill(app: dash.Dash, parts_at: Callable[[str, ChosenStretch | None], Parts]) -> None:
     """Fill the page at every tick of its clock, which stops on pages that no longer change."""
     names = tuple(SECTIONS)
     outputs = [Output(name, "figure" if name == "timeline" else "children") for name in names]
@@ -201,19 +201,17 @@ def _fill(app: dash.Dash, parts_at: Callable[[str, Choice], Parts]) -> None:
     inputs = [Input("clock", "n_intervals"), Input("location", "pathname"), Input("choice", "data")]
 
     @app.callback(outputs, *inputs, State("marks", "data"))
-    def fill(
-        _ticks: int | None, path: str | None, choice: Choice, marks: Mapping[str, str] | None
-    ) -> list[Any]:
+    def fill(_ticks: int | None, path: str | None, choice: Any, marks: Mapping[str, str] | None) -> list[Any]:
         began_s, path = time.thread_time(), path or "/"
-        values = filled(parts_at(path, choice), marks or {}, path)
+        values = filled(parts_at(path, ChosenStretch.read(choice)), marks or {}, path)
         return [*values, pause_s(time.thread_time() - began_s) * 1000]
 
     @app.callback(Output("choice", "data"), Input("timeline", "relayoutData"), State("timeline", "figure"))
-    def choose(event: Mapping[str, Any] | None, drawn: Mapping[str, Any] | None) -> Any:
+    def choose(event: Any, drawn: Any) -> Any:
         if not event or not drawn:
             return no_update
         choice = timeline_picture.choice_of(event, drawn["layout"]["meta"])
-        return no_update if choice is None else choice
+        return no_update if choice is None else choice.as_data()
 
 
 def pause_s(cost_s: float) -> int:
