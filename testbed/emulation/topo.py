@@ -137,8 +137,8 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
                 "intfName2": addresses.core_far_device(unit.index),
             }
             ports = addresses.optical_number(addresses.CORE_WAY), addresses.core_port_number(unit.index)
-            opts = self._with_own_rate(addresses.core_link_name(unit.index), **_said(bw))
-            super().addLink(unit.name, CORE_BRIDGE, *ports, **devices, **_UNADDRESSED, **opts)
+            name, nodes = addresses.core_link_name(unit.index), (unit.name, CORE_BRIDGE)
+            self._link(name, nodes, ports, **devices, **_UNADDRESSED, **_said(bw))
 
     # -------------------------------------------------------------- methods for subclasses
 
@@ -249,12 +249,15 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
             "intfName2": addresses.oxc_device(unit, port),
         }
         ports = addresses.optical_number(port), addresses.oxc_port_number(unit, port)
-        opts = self._with_own_rate(addresses.optical_port_name(unit, port), **opts)
-        return super().addLink(node1, OXC_BRIDGE, *ports, **devices, **_UNADDRESSED, **opts)
+        name, nodes = addresses.optical_port_name(unit, port), (node1, OXC_BRIDGE)
+        return self._link(name, nodes, ports, **devices, **_UNADDRESSED, **opts)
 
-    def _with_own_rate(self, link: str, **opts: Any) -> dict[str, Any]:
-        own = _said(self._own_rates[link]) if link in self._own_rates else None
-        return opts if own is None else {**{k: v for k, v in opts.items() if k != "bw"}, **own}
+    def _link(self, name: str, nodes: tuple[str, str], ports: tuple[int, int], **opts: Any) -> Any:
+        """Add the testbed's link of this name, with its own rate if it has one."""
+        if name in self._own_rates:
+            opts.pop("bw", None)
+            opts |= _said(self._own_rates[name])
+        return super().addLink(*nodes, *ports, **opts)
 
     def _link_host(self, attempt: str, place: Host, tor: str, **opts: Any) -> Any:
         unit, host = place
@@ -266,8 +269,8 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         ip, mac = f"{addresses.host_ip(unit, host)}/{PREFIX}", addresses.host_mac(unit, host)
         devices = {"intfName1": HOST_DEVICE, "intfName2": addresses.tor_port_device(unit, host)}
         ends = {"addr1": mac, "addr2": None, "params1": {"ip": ip}}
-        opts = self._with_own_rate(name, **opts)
-        return super().addLink(name, tor, 0, addresses.tor_port_number(host), **devices, **ends, **opts)
+        ports = 0, addresses.tor_port_number(host)
+        return self._link(name, (name, tor), ports, **devices, **ends, **opts)
 
     def _link_rack(self, attempt: str, rack: tuple[Unit, int], above: str, **opts: Any) -> Any:
         unit, number = rack
@@ -283,8 +286,7 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
             "intfName2": addresses.rack_device(unit, number),
         }
         ports = addresses.uplink_number(), addresses.rack_number(number)
-        opts = self._with_own_rate(name, **opts)
-        return super().addLink(name, above, *ports, **ends, **_UNADDRESSED, **opts)
+        return self._link(name, (name, above), ports, **ends, **_UNADDRESSED, **opts)
 
     def _check(self, attempt: str, name: str, opts: Iterable[str], accepted: tuple[str, ...]) -> None:
         _refuse(attempt, opts, accepted)

@@ -9,7 +9,7 @@ import fcntl
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -184,8 +184,8 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of `record.json`, which does not include the record's folder."""
-        runs = [_without_folder(run) for run in self.runs]
-        return {"format": FORMAT, **_without_folder(replace(self, runs=())), "runs": runs}
+        runs = [dict(_without_folder(run)) for run in self.runs]
+        return {"format": FORMAT, **dict(_without_folder(replace(self, runs=()))), "runs": runs}
 
     def _killed(self, failure: str = "the command was killed") -> Self:
         runs = tuple(run if run.ended is not None else replace(run, failure=failure) for run in self.runs)
@@ -209,11 +209,11 @@ class Record:
         return replace(self, state=state, ended=ended, failure=failure, runs=(run,))
 
 
-def _without_folder(message: Run | Record) -> dict[str, Any]:
-    """Return the fields as JSON data, but for the folder."""
-    return {
-        each.name: as_json(getattr(message, each.name)) for each in fields(message) if each.name != "folder"
-    }
+def _without_folder(message: Run | Record) -> Iterator[tuple[str, Any]]:
+    """Yield the fields but for the folder, as JSON data."""
+    for each in fields(message):
+        if each.name != "folder":
+            yield each.name, as_json(getattr(message, each.name))
 
 
 def _read(kind: type[T], data: Any, what: str) -> T:

@@ -122,7 +122,7 @@ def read_value(parameter: Parameter, data: Mapping[str, Any], path: str, reading
             raise TypeError(f"{at}: {form} is read by the rules between its keys")
 
 
-def section_said(holder: object, instead: Mapping[str, Any]) -> dict[str, Any]:
+def section_said(holder: object, **instead: Any) -> dict[str, Any]:
     """Return a file's words for an object with declared keys: each field's value, or its words in `instead`.
     Fields without a value are omitted.
     """
@@ -155,7 +155,7 @@ def _said(value: Any, kind: Kind | None = None) -> Any:
             return value.a
         return {value.kind: list(value.values) if value.kind == "values" else [value.a, value.b]}
     if is_dataclass(value):
-        return section_said(value, {})
+        return section_said(value)
     return (list(value) or None) if isinstance(value, tuple) else value
 
 

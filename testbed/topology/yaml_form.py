@@ -31,17 +31,17 @@ def words(topology: Topology) -> dict[str, Any]:
         "queues": topology.host_link.buffer_packets,
         "ocs": _ocs(topology.ocs),
     }
-    return section_said(topology, instead)
+    return section_said(topology, **instead)
 
 
 def _unit(unit: UnitSpec) -> dict[str, Any]:
     instead = {
         "racks": unit.racks or None,
-        "hosts": [section_said(host, {}) for host in unit.unequal] or unit.hosts,
+        "hosts": [section_said(host) for host in unit.unequal] or unit.hosts,
         "own_rate": None,
         "optical_ports": dict(unit.planes) or unit.optical_ports,
     }
-    return section_said(unit, instead)
+    return section_said(unit, **instead)
 
 
 def _ocs(ocs: OcsSpec) -> dict[str, Any]:
@@ -53,4 +53,4 @@ def _ocs(ocs: OcsSpec) -> dict[str, Any]:
         "circuits": [list(circuit) for circuit in ocs.circuits],
         "model": None if ocs.is_usual else ocs.model,
     }
-    return {**values_said(values), **section_said(ocs, instead)}
+    return {**values_said(values), **section_said(ocs, **instead)}

@@ -23,6 +23,7 @@ from testbed.records.store import Store
 from testbed.webpage import elements, fabric_picture, timeline_picture
 from testbed.webpage.access import Access
 from testbed.webpage.actions import PageActions
+from testbed.webpage.fabric_picture import FabricPicture
 from testbed.webpage.recorded import of_record
 from testbed.webpage.source import PageSource
 from testbed.webpage.timeline_picture import ChosenStretch
@@ -123,7 +124,7 @@ def parts(view: View, choice: ChosenStretch | None = None) -> Parts:
     of = (view.spans.jobs, view.spans.circuits, view.spans.now // REDRAWN_S, choice)
     drawn = timeline_picture.figure(view.spans, stretch)
     shown_parts |= {
-        "fabric": Part.of([elements.legend(), _graph("fabric", fabric_picture.figure(view))]),
+        "fabric": Part.of([elements.legend(), _graph(fabric_picture.figure(view))]),
         "timeline": Part(drawn, _digest(repr(of))),
         "ports": Part.of(elements.ports(view)),
         "jobs": Part.of(elements.jobs(view)),
@@ -136,11 +137,11 @@ def parts(view: View, choice: ChosenStretch | None = None) -> Parts:
     return shown_parts
 
 
-def _graph(name: str, figure: dict[str, Any]) -> Component:
-    """Return a picture in a frame that scrolls if the page is narrower."""
-    layout = figure["layout"]
-    style = {"height": f"{layout['height']}px", "minWidth": f"{figure.pop('width_px')}px"}
-    graph = dcc.Graph(id=f"picture-{name}", figure=figure, config=_CONFIG, responsive=True, style=style)
+def _graph(picture: FabricPicture) -> Component:
+    """Return the picture in a frame that scrolls if the page is narrower."""
+    style = {"height": f"{picture.height_px}px", "minWidth": f"{picture.width_px}px"}
+    figure = {"data": picture.data, "layout": picture.layout}
+    graph = dcc.Graph(id="picture-fabric", figure=figure, config=_CONFIG, responsive=True, style=style)
     return html.Div(graph, className="frame")
 
 
