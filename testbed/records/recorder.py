@@ -235,7 +235,7 @@ class Recorder:
             return
         asked, now, folder = self._asked, time.time(), None
         configuration = set_up.configuration_of(asked.runtime) if asked.runtime else None
-        known = self._gather(configuration)
+        known = self._gather(None if configuration is None else int(configuration["ocs"]["seed"]))
         try:
             with self._caller.acting():
                 folder = self._store.new(asked.command, now)
@@ -296,7 +296,7 @@ class Recorder:
             os.close(self._lock)
             self._lock = -1
 
-    def _gather(self, configuration: Mapping[str, Any] | None) -> SetUp:
+    def _gather(self, ocs_seed: int | None) -> SetUp:
         """Gather everything known beforehand, except the inputs, which are copied later."""
         asked = self._asked
         options = set_up.options_of(asked.options)
@@ -304,7 +304,7 @@ class Recorder:
         script = next((path for role, path in asked.inputs if role in set_up.CODE), None)
         return SetUp(
             options=options,
-            seeds=set_up.seeds_of(options, configuration, network.faults or ()),
+            seeds=set_up.seeds_of(options, ocs_seed, network.faults or ()),
             inputs=(),
             testbed=set_up.testbed_facts(asked.runtime) if asked.runtime else None,
             network=network,

@@ -60,13 +60,13 @@ def _plain(value: Any) -> Any:
 
 def seeds_of(
     options: Mapping[str, Any],
-    configuration: Mapping[str, Any] | None,
+    ocs_seed: int | None,
     faults: Iterable[RecordedFault] = (),
 ) -> dict[str, int]:
-    """Return all known seeds, by their source."""
+    """Return all known seeds, by their source; `ocs_seed` is the configuration's."""
     seeds: dict[str, int] = {}
-    if configuration is not None:
-        seeds["ocs"] = int(configuration["ocs"]["seed"])
+    if ocs_seed is not None:
+        seeds["ocs"] = ocs_seed
     submission = options.get("submission")
     queue = submission if isinstance(submission, dict) else {}
     for source, value in (("submission", queue.get("seed")), ("options", options.get("seed"))):

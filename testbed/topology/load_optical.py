@@ -16,7 +16,7 @@ from testbed.topology import addresses
 from testbed.topology.fields import listed, mapping, shown, whole
 from testbed.topology.model import UnitSpec, ring_circuits
 from testbed.topology.optical import GENERAL, USUAL, Group, OcsSpec
-from testbed.topology.values import Reading, plain_values, read_said, read_value, values_said
+from testbed.topology.values import Reading, plain_values, read_said, read_value, value_said
 
 MOST_PLANES = 8
 _OF_PLANE = tuple(each.name for each in USUAL.parameters if each.of_planes)
@@ -123,7 +123,7 @@ def default_of(parameter: Parameter) -> Any:
     """
     if parameter.default is None:
         return None
-    return read_value(parameter, values_said({parameter.name: parameter.default}), "default of", Reading())
+    return read_value(parameter, {parameter.name: value_said(parameter.default)}, "default of", Reading())
 
 
 def _values(

@@ -129,15 +129,10 @@ def section_said(holder: object, **instead: Any) -> dict[str, Any]:
     section: type = type(holder)
     words = {}
     for name, each in keys_of(section).items():
-        value = instead[name] if name in instead else _said(getattr(holder, name), each.kind)
+        value = instead[name] if name in instead else value_said(getattr(holder, name), each.kind)
         if value is not None:
             words[each.name] = value
     return words
-
-
-def values_said(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of an optical model's parameters in a file's words."""
-    return {name: _said(value) for name, value in values.items()}
 
 
 def rate_said(rate_mbps: float | None) -> float | str:
@@ -145,7 +140,8 @@ def rate_said(rate_mbps: float | None) -> float | str:
     return UNSHAPED if rate_mbps is None else rate_mbps
 
 
-def _said(value: Any, kind: Kind | None = None) -> Any:
+def value_said(value: Any, kind: Kind | None = None) -> Any:
+    """Return a value, of a key of this kind or of an optical model's parameter, in a file's words."""
     if isinstance(kind, Rate):
         return rate_said(value)
     if isinstance(kind, Names):  # an empty list differs from no list

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from testbed.errors import RequestError
 from testbed.topology.model import Topology, UnitSpec
-from testbed.topology.optical import OcsSpec
-from testbed.topology.values import rate_said, section_said, values_said
+from testbed.topology.optical import Group, OcsSpec
+from testbed.topology.values import rate_said, section_said, value_said
 
 
 def words(topology: Topology) -> dict[str, Any]:
@@ -48,9 +49,14 @@ def _ocs(ocs: OcsSpec) -> dict[str, Any]:
     settings = ocs.settings
     values = {name: value for name, value in settings.values.items() if value or not ocs.is_usual}
     instead = {
-        "of_ports": {port: values_said(values) for port, values in settings.ports.items()} or None,
-        "of_planes": {plane: values_said(values) for plane, values in settings.planes.items()} or None,
+        "of_ports": _groups(settings.ports) or None,
+        "of_planes": _groups(settings.planes) or None,
         "circuits": [list(circuit) for circuit in ocs.circuits],
         "model": None if ocs.is_usual else ocs.model,
     }
-    return {**values_said(values), **section_said(ocs, **instead)}
+    return {**{name: value_said(value) for name, value in values.items()}, **section_said(ocs, **instead)}
+
+
+def _groups(groups: Mapping[str, Group]) -> dict[str, Group]:
+    """Return the values that planes or ports have of their own."""
+    return {of: {name: value_said(value) for name, value in own.items()} for of, own in groups.items()}

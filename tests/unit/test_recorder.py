@@ -294,7 +294,7 @@ def test_a_script_is_in_the_record_of_the_job_that_ran_meanwhile(
     facts = [RecordedTestbed("one", 7, "default")]
     monkeypatch.setattr(recorder.set_up, "testbed_facts", lambda runtime: facts[-1])
     monkeypatch.setattr(recorder.set_up, "network_of", lambda runtime: RecordedNetwork())
-    monkeypatch.setattr(recorder.set_up, "configuration_of", lambda runtime: {})
+    monkeypatch.setattr(recorder.set_up, "configuration_of", lambda runtime: None)
     monkeypatch.setattr(recorder.set_up, "seeds_of", lambda *_: {})
     somewhere: Any = object()
     with recording(Asked("run", [], {}, (), somewhere), store, ME) as record, record.run() as run:
@@ -426,7 +426,7 @@ def test_seeds_are_found_wherever_they_are_given() -> None:
         "submission": {"seed": 2, "jobs": [{"name": "a", "arguments": ["--seed=9"]}, {"name": "b"}]},
     }
     faults = [RecordedFault("u1h1", "up", seed=11)]
-    assert seeds_of(options, {"ocs": {"seed": 1}}, faults) == {
+    assert seeds_of(options, 1, faults) == {
         "ocs": 1,
         "submission": 2,
         "options": 3,
