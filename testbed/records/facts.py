@@ -1,10 +1,11 @@
 """The facts of a record's set-up: the testbed, its network, the sources and the host. A fact that could not
-be determined is UNSET.
+be determined is UNSET. What another user's record says of a testbed, a source or a host is unchecked.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from testbed.messages.coding import UNSET, Number, UnsetType
 
@@ -13,9 +14,9 @@ from testbed.messages.coding import UNSET, Number, UnsetType
 class RecordedTestbed:
     """A testbed: its name, its main process, and its configuration's name."""
 
-    name: str | UnsetType | None = UNSET
-    pid: int | UnsetType | None = UNSET
-    configuration: str | UnsetType | None = UNSET
+    name: Any = UNSET
+    pid: Any = UNSET
+    configuration: Any = UNSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +59,19 @@ class RecordedSource:
     where there is no repository.
     """
 
-    commit: str | UnsetType | None = UNSET
-    changed: bool | UnsetType | None = UNSET
-    script_commit: str | UnsetType | None = UNSET
-    script_changed: bool | UnsetType | None = UNSET
+    commit: Any = UNSET
+    changed: Any = UNSET
+    script_commit: Any = UNSET
+    script_changed: Any = UNSET
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedHost:
     """The host on which the command ran."""
 
-    name: str | UnsetType = UNSET
-    processor: str | UnsetType = UNSET
-    kernel: str | UnsetType = UNSET
-    cores: int | UnsetType = UNSET
-    memory_bytes: int | UnsetType = UNSET
-    machine: str | UnsetType = UNSET
+    name: Any = UNSET
+    processor: Any = UNSET
+    kernel: Any = UNSET
+    cores: Any = UNSET
+    memory_bytes: Any = UNSET
+    machine: Any = UNSET
