@@ -155,7 +155,7 @@ struct timetable {
 	__u64 period_ns;
 	__u64 guard_ns; /* of darkness at the beginning of each matching */
 	__u64 count; /* matchings */
-	__u64 starts_ns[512]; /* when each begins in a period, the first at 0; of none: NEVER_NS */
+	__u64 starts_ns[512]; /* when each begins in a period, the first at 0; else NEVER_NS */
 };
 
 struct meeting_key {

@@ -24,7 +24,7 @@ _CHUNK_BYTES = 1 << 16
 
 def main(argv: list[str]) -> int:
     """Run the command, and return its exit code (testbed/errors.py)."""
-    from testbed.api.capturing import COUNT, MOST, SECONDS, STDOUT, capture
+    from testbed.api.capturing import COUNT, MOST_COUNT, MOST_SECONDS, SECONDS, STDOUT, capture
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime, add_name_option
     from testbed.errors import RequestError
@@ -65,9 +65,9 @@ def main(argv: list[str]) -> int:
             copying.append(threading.Thread(target=_copy, args=(fd,), daemon=True))
             copying[0].start()
 
-    usual = MOST if to_stdout else {"count": COUNT, "seconds": SECONDS}
-    count = int(usual["count"]) if options.count is None else options.count
-    seconds = usual["seconds"] if options.seconds is None else options.seconds
+    usual_count, usual_s = (MOST_COUNT, MOST_SECONDS) if to_stdout else (COUNT, SECONDS)
+    count = usual_count if options.count is None else options.count
+    seconds = usual_s if options.seconds is None else options.seconds
     try:
         result = capture(runtime, caller, options.link, output, count, seconds, on_tap)
     except KeyboardInterrupt:
@@ -87,10 +87,10 @@ _gone: list[bool] = []  # not empty: the reader of stdout has ended
 
 def said(result: CapturedFrames) -> str:
     """Describe the captured frames in one line."""
-    missed = f", {result['missed']} more missed: the machine is too busy" if result["missed"] else ""
-    count = result["forward"] + result["backward"]
-    ways = f"{result['forward']} {result['from']}, {result['backward']} {result['to']}"
-    return f"{result['link']}: {count} frames in {result['seconds']:.1f} s ({ways}){missed}; {result['file']}"
+    missed = ", {missed} more missed: the machine is too busy" if result["missed"] else ""
+    ways = "({forward} {from}, {backward} {to})"
+    text = "{link}: {count} frames in {seconds:.1f} s " + ways + missed + "; {file}"
+    return text.format(**result, count=result["forward"] + result["backward"])
 
 
 def too_late(result: CapturedFrames, wanted: int | None, usual_s: float) -> str:

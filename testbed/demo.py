@@ -8,7 +8,7 @@ import argparse
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from testbed.client import environment
 
@@ -101,8 +101,7 @@ def _train_all(options: argparse.Namespace, topology: Topology, out: Path, calle
     from testbed.report.console import standard_output
 
     name = f"demo-{os.getpid()}"
-    runs: dict[str, RunResult] = {}
-    trainings: dict[str, dict[str, Any]] = {}
+    trainings: dict[str, document.Training] = {}
     jobs = jobs_on(topology, options.place)
     with running(name, options.config):
         for number, (job, (sync, place)) in enumerate(jobs.items(), 1):
@@ -125,10 +124,10 @@ def _train_all(options: argparse.Namespace, topology: Topology, out: Path, calle
             if code := command("run", "--name", name, *words):
                 raise from_exit_code(code, f"train with {sync}: the job failed; its lines are above")
             with caller.acting():
-                runs[job] = decode(RunResult, json.loads(result.read_text()), f"{sync}: result")
-                trainings[job] = json.loads(trained.read_text())
+                run = decode(RunResult, json.loads(result.read_text()), f"{sync}: result")
+                trainings[job] = document.Training(run, json.loads(trained.read_text()))
 
-    report = document.document(host.facts(), topology, runs, trainings)
+    report = document.document(host.facts(), topology, trainings)
     with caller.acting():
         document.write_json(out / "report.json", report)
         series = {job: series_path(out / f"{job}.run.json") for job in jobs}

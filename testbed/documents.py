@@ -49,7 +49,7 @@ from testbed.optics.delays import MOST_DELAY_MS
 from testbed.plugins.counts import counts_types
 from testbed.topology.fields import MOST_NAME, shown
 from testbed.topology.model import Topology
-from testbed.topology.values import HOST_NAME, MOST_COMMAND, UNSHAPED, values_said
+from testbed.topology.values import HOST_NAME, MOST_COMMAND, UNSHAPED, value_said
 
 DOCS = FOLDER.parent
 SCHEMA = FOLDER / "configuration.json"
@@ -109,10 +109,10 @@ def shown_default(parameter: Parameter) -> str:
         return parameter.usual
     if parameter.default is None or isinstance(parameter.kind, Section | ProgramFiles | ByName):
         return "none"
-    (said,) = values_said({"value": parameter.default}).values()
-    if isinstance(said, bool):
-        return str(said).lower()
-    return f"{said:g}" if isinstance(said, float) else shown(said)
+    words = value_said(parameter.default)
+    if isinstance(words, bool):
+        return str(words).lower()
+    return f"{words:g}" if isinstance(words, float) else shown(words)
 
 
 def _rows(section: Section, path: str = "") -> Iterator[str]:

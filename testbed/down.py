@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 
 from testbed.client import environment
 
@@ -20,8 +21,8 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     runtime = Runtime.meant(arguments.name, or_dead=True)
     down = end(runtime, lambda text: print(f"testbed down: {text}", file=sys.stderr))
-    became = "is down" if down["state"] != DEAD else "had died; what it left is removed"
-    print(json.dumps(down) if arguments.json else f"testbed {runtime.name!r} {became}")
+    became = "is down" if down.state != DEAD else "had died; what it left is removed"
+    print(json.dumps(asdict(down)) if arguments.json else f"testbed {runtime.name!r} {became}")
     return 0
 
 

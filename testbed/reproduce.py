@@ -11,14 +11,15 @@ import sys
 import tempfile
 import time
 import traceback
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from testbed.client import environment
 from testbed.interpreters import isolated
 
 if TYPE_CHECKING:
-    from testbed.aggregation.figure import Figure
+    from testbed.aggregation.figure import Figure, Report
     from testbed.records.recorder import Recorder
 
 
@@ -164,9 +165,7 @@ def _listed(figures: list[Figure]) -> str:
     return " and ".join(filter(None, parts))
 
 
-def _run(
-    paper: str, figure: Figure, options: argparse.Namespace, out: Path, record: Recorder
-) -> dict[str, Any]:
+def _run(paper: str, figure: Figure, options: argparse.Namespace, out: Path, record: Recorder) -> Report:
     """Run the figure; write, show and return its report."""
     from testbed.client.caller import Caller
     from testbed.figures import finished_runs, verdict_gate
@@ -187,7 +186,8 @@ def _run(
         with none_below():
             report = figure.run(options, out)
         took_s = time.monotonic() - began
-        report |= stamped(paper, figure.name, took_s, environment.CHECKOUT) | {"live": figure.on_testbed}
+        stamp = stamped(paper, figure.name, took_s, environment.CHECKOUT)
+        report |= asdict(stamp) | {"live": figure.on_testbed}
         verdict_gate.numbered(report)
         run.take(report)
         with caller.acting():

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,7 @@ def _list(store: Store, options: argparse.Namespace) -> int:
 
     records = store.records()
     if options.json:
-        print(json.dumps([_summary(record) for record in records], indent=2))
+        print(json.dumps([asdict(_listed(record)) for record in records], indent=2))
         return 0
     unread = sorted(set(store.names()) - {record.name for record in records})
     if not records and not unread:
@@ -102,19 +103,35 @@ def _list(store: Store, options: argparse.Namespace) -> int:
     return 0
 
 
-def _summary(record: Record) -> dict[str, Any]:
-    return {
-        "name": record.name,
-        "folder": str(record.folder),
-        "command": record.command,
-        "words": list(record.words),
-        "state": record.state,
-        "failure": record.failure,
-        "began": record.began,
-        "ended": record.ended,
-        "trustworthy": [run.trustworthy for run in record.runs],
-        "bytes": record.size_bytes,
-    }
+@dataclass(frozen=True, slots=True)
+class ListedRecord:
+    """A record, as `testbed runs --json` lists it. `trustworthy` has a value for each run."""
+
+    name: str
+    folder: str
+    command: str
+    words: tuple[str, ...]
+    state: str
+    failure: str | None
+    began: float
+    ended: float | None
+    trustworthy: tuple[bool | None, ...]
+    bytes: int
+
+
+def _listed(record: Record) -> ListedRecord:
+    return ListedRecord(
+        name=record.name,
+        folder=str(record.folder),
+        command=record.command,
+        words=record.words,
+        state=record.state,
+        failure=record.failure,
+        began=record.began,
+        ended=record.ended,
+        trustworthy=tuple(run.trustworthy for run in record.runs),
+        bytes=record.size_bytes,
+    )
 
 
 def _show(store: Store, options: argparse.Namespace) -> int:
@@ -191,8 +208,6 @@ def _folder_of(picture: Path) -> None:
 
 
 def _as_json(compared: Comparison, picture: Path | None) -> dict[str, Any]:
-    from dataclasses import asdict
-
     from testbed.messages.coding import as_json
     from testbed.records.tables import mean_said
 

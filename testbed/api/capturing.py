@@ -15,7 +15,7 @@ from testbed.messages.coding import decode
 from testbed.messages.events import LinkTapped
 
 COUNT, SECONDS = 10_000, 10.0
-MOST = {"count": 1_000_000, "seconds": 3600.0}  # the largest values that a testbed accepts
+MOST_COUNT, MOST_SECONDS = 1_000_000, 3600.0  # the largest values that a testbed accepts
 STDOUT = "-"  # as the file: standard output
 
 # `from` is a keyword of Python, so a class cannot declare it as a field
@@ -48,7 +48,7 @@ def capture(
     file = output if output == STDOUT else str(Path(output).absolute())
     asked = {"link": link, "output": file, "count": count, "seconds": seconds, "uid": caller.uid}
 
-    def on_event(data: dict[str, Any], fd: int | None) -> None:
+    def on_event(data: Any, fd: int | None) -> None:
         on_tap(decode(LinkTapped, data, "event"), fd)
 
     try:

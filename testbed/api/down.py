@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
 from testbed.client import rpc
 from testbed.client.environment import typed
@@ -18,7 +18,16 @@ FORCE_S = 10.0
 DEAD = "dead"
 
 
-def end(runtime: Runtime, say: Callable[[str], None]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class EndedTestbed:
+    """A testbed that has ended: `state` is "down", or DEAD if it had died before."""
+
+    name: str
+    pid: int | None
+    state: str
+
+
+def end(runtime: Runtime, say: Callable[[str], None]) -> EndedTestbed:
     """End a testbed and all that runs on it; return its name and its main process's pid when it is gone.
     Reports through `say` before it kills the process. For a testbed that has died, removes the files that it
     left, and returns the state DEAD. Raises HostError, with the remedy, if this needs root.
@@ -28,11 +37,12 @@ def end(runtime: Runtime, say: Callable[[str], None]) -> dict[str, Any]:
             remedy = f"to remove what it left: sudo {typed('down', runtime.name)}"
             raise HostError(f"testbed {runtime.name!r} is not running: {last}; {remedy}")
         remove_dead(runtime.name)
-        return {"name": runtime.name, "pid": last.pid, "state": DEAD}
+        return EndedTestbed(runtime.name, last.pid, DEAD)
     if not runtime.alive() and os.geteuid() == 0:
         sweep(runtime.name)
     runtime.require_alive()
-    pid = runtime.read_main().get("pid")
+    main = runtime.read_main()
+    pid = main.pid if main else None
     try:
         rpc.call(runtime.socket, "down", timeout_s=5.0)
     except TestbedError:  # not up yet, or stuck: its main process handles a signal at any time
@@ -45,7 +55,7 @@ def end(runtime: Runtime, say: Callable[[str], None]) -> dict[str, Any]:
                 f"testbed {runtime.name!r} is still there after its main process (pid {pid}) was killed"
             )
         sweep(runtime.name)
-    return {"name": runtime.name, "pid": pid, "state": "down"}
+    return EndedTestbed(runtime.name, pid, "down")
 
 
 def _gone(runtime: Runtime, timeout_s: float) -> bool:

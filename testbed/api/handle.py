@@ -26,7 +26,7 @@ from testbed.api.links import FaultControl, LinkControl
 from testbed.api.result import JobError, JobResult
 from testbed.api.running import RunOptions, check, run
 from testbed.api.state import status
-from testbed.api.submitting import QueueRequest, cancel, queue, submit
+from testbed.api.submitting import Jobs, QueueRequest, cancel, queue, submit
 from testbed.api.telemetry import Telemetry
 from testbed.api.up import Config, bring_up, file_with, run_command
 from testbed.client.caller import Caller
@@ -107,8 +107,7 @@ class Testbed:
     def up(self) -> Self:
         """Bring the testbed up, and return it. Needs root. Does nothing if it is up."""
         if self._pid is None and not self._connected:
-            described = bring_up(self._config, self.name, self._controller, self._log_packets)
-            self._pid = int(described["pid"])
+            self._pid = bring_up(self._config, self.name, self._controller, self._log_packets)
         return self
 
     def down(self) -> None:
@@ -116,7 +115,8 @@ class Testbed:
         ended.
         """
         pid, self._pid = self._pid, None
-        is_it = pid is not None and self._runtime.read_main().get("pid") == pid
+        main = self._runtime.read_main()
+        is_it = pid is not None and main is not None and main.pid == pid
         if (is_it or self._connected) and self._runtime.alive():
             end(self._runtime, lambda _: None)
 
@@ -207,7 +207,7 @@ class Testbed:
 
     def submit(
         self,
-        jobs: str | Path | Mapping[str, Any],
+        jobs: Jobs,
         *,
         preload: bool = False,
         logs: str | Path | None = None,
@@ -223,7 +223,7 @@ class Testbed:
 
     def queue(
         self,
-        jobs: str | Path | Mapping[str, Any],
+        jobs: Jobs,
         *,
         preload: bool = False,
         logs: str | Path | None = None,
@@ -285,7 +285,7 @@ class Testbed:
     @contextlib.contextmanager
     def _queueing(
         self,
-        jobs: str | Path | Mapping[str, Any],
+        jobs: Jobs,
         preload: bool,
         logs: str | Path | None,
         record: bool,

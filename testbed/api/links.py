@@ -104,7 +104,9 @@ class FaultControl:
         sign, such as "0.1%".
         """
         rates = {"loss": loss, "duplicate": duplicate, "reorder": reorder, "corrupt": corrupt}
-        fault: dict[str, Any] = {name: share(f"{prefix}{name}", rate) for name, rate in rates.items() if rate}
+        fault: dict[str, float] = {
+            name: share(f"{prefix}{name}", rate) for name, rate in rates.items() if rate
+        }
         others = {"distance": distance, "seed": seed}
         fault |= {name: value for name, value in others.items() if value is not None}
         return self._ask("set", links=list(links), direction=direction, fault=fault)

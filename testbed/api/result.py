@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from testbed.api.telemetry import Array, JobSamples, LinkTable
+from testbed.api.telemetry import JobSamples, LinkTable
 from testbed.errors import TestbedError
 from testbed.messages.coding import UNSET, UnsetType, plain
 from testbed.messages.result import RunResult
 from testbed.messages.verdict import JobVerdict
 from testbed.telemetry.bound import Bound
+from testbed.telemetry.series import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +103,13 @@ class JobError(TestbedError):
         self.result = result
 
 
-def _reported(lines: Any) -> dict[str, Any]:
-    reported: dict[str, Any] = {}
-    for line in lines:
-        if line.startswith("{"):
-            try:
-                reported |= json.loads(line)
-            except (ValueError, TypeError, RecursionError):  # a script may print anything
-                continue
-    return reported
+def _reported(lines: Any) -> Mapping[str, Any]:
+    return {name: value for line in lines if line.startswith("{") for name, value in _object(line).items()}
+
+
+def _object(line: str) -> Any:
+    """Read an object; empty for anything else, since a script may print anything."""
+    try:
+        return dict(json.loads(line))
+    except (ValueError, TypeError, RecursionError):
+        return {}

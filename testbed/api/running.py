@@ -122,10 +122,10 @@ def check(runtime: Runtime, options: RunOptions, caller: Caller, prefix: str = "
         check_python(caller, options.python, prefix)
 
 
-def decoded(on_event: OnEvent) -> Callable[[dict[str, Any], int | None], None]:
+def decoded(on_event: OnEvent) -> Callable[[Any, int | None], None]:
     """Wrap `on_event` so that it gets decoded events; events that this version does not know are dropped."""
 
-    def on_data(data: dict[str, Any], fd: int | None) -> None:
+    def on_data(data: Any, fd: int | None) -> None:
         if fd is not None:  # no event that this version knows has a descriptor
             os.close(fd)
         if event := event_of(data):

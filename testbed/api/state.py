@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from testbed.client import rpc
+from testbed.client.main_facts import MainState
 from testbed.client.runtime import Runtime
 from testbed.errors import HostError, OwnerError, RequestError, TestbedError
 from testbed.messages.coding import decode
@@ -27,17 +28,17 @@ def status(runtime: Runtime, call: Callable[..., Any] = rpc.call) -> LivingStatu
     return decode(Status, answer, f"testbed {runtime.name}: status")
 
 
-def _silent(runtime: Runtime, written: dict[str, Any], why: str) -> SilentStatus | UnwrittenStatus:
+def _silent(runtime: Runtime, written: MainState | None, why: str) -> SilentStatus | UnwrittenStatus:
     if not written:
         return UnwrittenStatus(
             name=runtime.name, pid=None, units=(), hosts=(), circuits=(), jobs=(), state="starting", error=why
         )
     return SilentStatus(
-        name=written.get("name", runtime.name),
-        pid=written["pid"],
-        user=written["user"],
-        configuration=written["configuration"],
-        state=NOT_ANSWERING if written["state"] == "ready" else written["state"],
+        name=written.name,
+        pid=written.pid,
+        user=written.user,
+        configuration=written.configuration,
+        state=NOT_ANSWERING if written.state == "ready" else written.state,
         units=(),
         hosts=(),
         circuits=(),

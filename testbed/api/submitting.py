@@ -21,6 +21,10 @@ from testbed.queue.submission import Submission
 
 if TYPE_CHECKING:
     from testbed.messages.submission import SubmissionResult
+    from testbed.records.recorder import RecordFiles
+
+
+Jobs = str | Path | Mapping[str, Any]  # a jobs file, or its content
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +85,28 @@ def submit(
     """Queue checked jobs, and return their result when the last has ended."""
     from testbed.messages.submission import SubmissionResult  # late, so that jobs start sooner
 
-    answer = _send(runtime, batch.request(caller), on_event)
+    answer = _send(runtime, on_event, **batch.request(caller))
     return decode(SubmissionResult, answer, "result")
 
 
 def queue(
-    runtime: Runtime, batch: QueueRequest, caller: Caller, on_event: OnEvent, left: Mapping[str, Any]
+    runtime: Runtime, batch: QueueRequest, caller: Caller, on_event: OnEvent, left: RecordFiles | None
 ) -> tuple[int, ...]:
-    """Queue checked jobs, and return their numbers at once. `left` describes the part of their record that
+    """Queue checked jobs, and return their numbers at once. `left` are the files of their record that
     the testbed writes.
     """
     from testbed.messages.submission import QueuedJobs
 
-    answer = _send(runtime, batch.request(caller) | dict(left), on_event)
+    request = batch.request(caller)
+    if left is not None:
+        request["record"] = str(left.result)
+        if left.logs is not None:
+            request |= {"logs": str(left.logs), "bounded_logs": True}
+    answer = _send(runtime, on_event, **request)
     return decode(QueuedJobs, answer, "queued jobs").jobs
 
 
-def _send(runtime: Runtime, request: Mapping[str, Any], on_event: OnEvent) -> Any:
+def _send(runtime: Runtime, on_event: OnEvent, **request: Any) -> Any:
     return rpc.call(runtime.socket, "submit", on_event=decoded(on_event), timeout_s=None, **request)
 
 

@@ -6,15 +6,12 @@ import io
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from testbed.messages.links import LinkDelta, LinkStatus
 from testbed.messages.status import Status
-
-Array = npt.NDArray[Any]
+from testbed.telemetry.series import Array, Series
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,22 +77,20 @@ class JobSamples:
 
     @classmethod
     def of(cls, content: bytes) -> JobSamples:
-        """Read the content of a job's .npz file (testbed/telemetry/summary.py, `series`)."""
-        with np.load(io.BytesIO(content)) as file:
-            machine = {name: file[name] for name in ("time_s", "late_ms", "waiting_s")}
-            for at, what in enumerate(("busy_s", "softirq_s", "steal_s", "iowait_s")):
-                machine |= {
-                    f"{what}_{core}": file["cores"][:, core, at] for core in range(file["cores"].shape[1])
-                }
-            links = {
-                str(name): {
-                    "time_s": file["link_time_s"],
-                    "bytes_up": file["sent"][:, at, 0],
-                    "bytes_down": file["sent"][:, at, 1],
-                    "queue_drops": file["queue_drops"][:, at],
-                    "backlog_bytes": file["backlog"][:, at],
-                }
-                for at, name in enumerate(file["links"])
+        """Read the content of a job's .npz file (testbed/telemetry/series.py)."""
+        series = Series.read(io.BytesIO(content))
+        machine = {"time_s": series.time_s, "late_ms": series.late_ms, "waiting_s": series.waiting_s}
+        for at, what in enumerate(("busy_s", "softirq_s", "steal_s", "iowait_s")):
+            machine |= {f"{what}_{core}": series.cores[:, core, at] for core in range(series.cores.shape[1])}
+        links = {
+            str(name): {
+                "time_s": series.link_time_s,
+                "bytes_up": series.sent[:, at, 0],
+                "bytes_down": series.sent[:, at, 1],
+                "queue_drops": series.queue_drops[:, at],
+                "backlog_bytes": series.backlog[:, at],
             }
-            rounds = {"end_s": file["round_end_s"], "took_ms": file["round_ms"]}
-            return cls(float(file["began_unix"]), machine, links, rounds)
+            for at, name in enumerate(series.links)
+        }
+        rounds = {"end_s": series.round_end_s, "took_ms": series.round_ms}
+        return cls(float(series.began_unix), machine, links, rounds)

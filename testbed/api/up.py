@@ -23,11 +23,9 @@ from testbed.interpreters import isolated
 Config = str | Path | Mapping[str, Any]  # a ready-made name, a file, FILE.py:CLASS, or a file's content
 
 
-def bring_up(
-    config: Config, name: str, controller: str | None = None, log_packets: bool = False
-) -> dict[str, Any]:
-    """Bring a testbed up through `testbed up`, in its own processes, and return that command's JSON. Raises
-    the error that the command failed with; an interrupt meanwhile leaves no testbed behind.
+def bring_up(config: Config, name: str, controller: str | None = None, log_packets: bool = False) -> int:
+    """Bring a testbed up through `testbed up`, in its own processes, and return its main process's pid.
+    Raises the error that the command failed with; an interrupt meanwhile leaves no testbed behind.
     """
     from testbed.topology.load import SHOWN_STDIN, STDIN
 
@@ -42,7 +40,7 @@ def bring_up(
     words += ["--log-packets"] if log_packets else []
     undo = partial(end, Runtime.of(name), lambda _: None)
     try:
-        return dict(json.loads(run_command(*words, undo=undo, content=content)))
+        return int(json.loads(run_command(*words, undo=undo, content=content))["pid"])
     except TestbedError as error:
         if content is None:
             raise

@@ -40,12 +40,13 @@ def in_a_line(message: str) -> str:
     for looks, accepted in _SAID:
         if match := re.fullmatch(looks, message):
             choices = match.groupdict().get("choices", "").replace("'", "")
-            name = f"{match['name']} " if match["name"].startswith("-") else ""  # positional: no name
-            return f"{name}{match['word']}: {accepted.format(choices=choices)}"
+            name, word = match.group("name", "word")
+            name = f"{name} " if name.startswith("-") else ""  # positional: no name
+            return f"{name}{word}: {accepted.format(choices=choices)}"
     if match := re.fullmatch(_MISSING, message):
-        return f"{match['names']} is missing"
+        return match.expand(r"\g<names> is missing")
     if match := re.fullmatch(_UNKNOWN, message):
-        return f"{match['words']}: not known here"
+        return match.expand(r"\g<words>: not known here")
     if match := re.fullmatch(_ARGUMENT, message):
-        return f"{match['name']}: {match['rest']}"
+        return match.expand(r"\g<name>: \g<rest>")
     return message

@@ -7,7 +7,7 @@ import os
 import pwd
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from testbed.client.rpc import Peer
 from testbed.errors import OwnerError, RequestError
@@ -22,6 +22,14 @@ def user_name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
+
+
+class ChildUser(TypedDict, total=False):
+    """The options of `subprocess` for the user of a child."""
+
+    user: int
+    group: int
+    extra_groups: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +103,7 @@ class Caller:
         os.setresgid(self.gid, self.gid, self.gid)
         os.setresuid(self.uid, self.uid, self.uid)
 
-    def of_a_child(self) -> dict[str, Any]:
+    def of_a_child(self) -> ChildUser:
         """Return the options of `subprocess` that make a child run as this user; empty if this process is not
         root.
         """

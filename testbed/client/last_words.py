@@ -7,10 +7,11 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
+
+from testbed.client.main_facts import MainFacts
 
 FILE = "died.json"
 LOG = "log"
@@ -32,21 +33,14 @@ class LastWords:
     died: float | None
 
     @classmethod
-    def of_main(cls, main: Mapping[str, Any], reason: str, died: float | None = None) -> Self:
+    def of_main(cls, main: MainFacts, reason: str, died: float | None = None) -> Self:
         """Make last words from the facts that the main process wrote about itself."""
-        return cls(
-            name=str(main.get("name", "")),
-            pid=main.get("pid"),
-            user=str(main.get("user", "")),
-            configuration=str(main.get("configuration", "")),
-            reason=reason,
-            died=died,
-        )
+        return cls(main.name, main.pid, main.user, main.configuration, reason, died)
 
     @classmethod
-    def of_killed(cls, main: Mapping[str, Any]) -> Self:
+    def of_killed(cls, main: MainFacts) -> Self:
         """Make the last words of a testbed whose main process was killed and could write none."""
-        return cls.of_main(main, f"its main process (pid {main.get('pid')}) was killed")
+        return cls.of_main(main, f"its main process (pid {main.pid}) was killed")
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:

@@ -23,17 +23,17 @@ import re
 import struct
 import subprocess
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from testbed.cgroups import lifetime as cgroups
 from testbed.client.caller import NOGROUP, Caller
 from testbed.client.environment import typed
 from testbed.client.last_words import FILE as LAST_WORDS
 from testbed.client.last_words import LOG, LastWords
+from testbed.client.main_facts import MainState
 from testbed.errors import OwnerError, RequestError, TestbedError
 
 RUN_DIR = Path("/run/optinc")
@@ -144,17 +144,16 @@ class Runtime:
                     return True
         return False
 
-    def read_main(self) -> dict[str, Any]:
-        """Read the facts that the main process wrote about itself: pid, state, config, user. Empty before it
-        has written them, and after it has gone.
+    def read_main(self) -> MainState | None:
+        """Read the facts that the main process wrote about itself; None before it has written them, and after
+        it has gone.
         """
         try:
-            content = json.loads(self.main.read_text())
-        except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
-            return {}
+            return MainState.read(self.main.read_text())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
         except PermissionError:
             raise self._of_another() from None
-        return dict(content)
 
     def last_words(self) -> LastWords | None:
         """Return why the last testbed of this name died; None if it lives, ended normally, or never existed.
@@ -172,7 +171,8 @@ class Runtime:
 
     def taken(self) -> RequestError:
         """Make the error for a name that a running testbed has."""
-        pid = self.read_main().get("pid", "not yet known")
+        main = self.read_main()
+        pid = main.pid if main else "not yet known"
         return RequestError(
             f"testbed {self.name!r} is running already (pid {pid}): choose another --name, or end it: "
             f"{typed('down', self.name)}"
@@ -306,10 +306,10 @@ class HeldName:
         fcntl.fcntl(self._owner_fd, fcntl.F_OFD_SETLK, written)
         os.fchmod(self._owner_fd, 0o444)  # from now on other users may query the lock
 
-    def write_main(self, content: Mapping[str, Any]) -> None:
+    def write_main(self, main: MainState) -> None:
         """Replace main.json atomically. It stays root's, because root's commands signal the pid in it."""
         draft = self.runtime.main.with_suffix(".draft")
-        draft.write_text(json.dumps(dict(content)) + "\n")
+        draft.write_text(json.dumps(asdict(main)) + "\n")
         draft.chmod(0o644)
         draft.replace(self.runtime.main)
 

@@ -61,16 +61,6 @@ class DaemonReady:
 
 
 @dataclass(frozen=True, slots=True)
-class MainFacts:
-    """The testbed's name, its main process, its user, and its configuration's name."""
-
-    name: str
-    pid: int
-    user: str
-    configuration: str
-
-
-@dataclass(frozen=True, slots=True)
 class UpReady:
     """The testbed is up. `detached`: the command that started it returns."""
 

@@ -51,7 +51,7 @@ from testbed.daemon.commands import Commands
 from testbed.daemon.network import Network
 from testbed.daemon.start_commands import StartCommands
 from testbed.errors import HostError, RequestError, TestbedError
-from testbed.jobs.journal import Journal, by_hand_in_words
+from testbed.jobs.journal import Journal, fault_in_words, link_in_words
 from testbed.jobs.manager import Jobs, held_hosts, means_of
 from testbed.jobs.request import numbers, reason
 from testbed.jobs.user_files import UserFiles
@@ -233,11 +233,6 @@ class Daemon:
         self._journal.add("note", text)
         self._main.say(UpNote(text))
 
-    def _note_by_hand(self, what: str, request: dict[str, Any]) -> None:
-        """Record in the journal what a user did to links."""
-        if request["action"] != "list":
-            self._journal.add(what, by_hand_in_words(what, request))
-
     def _follow_circuits(self) -> None:
         """Reroute running jobs after circuits were changed without the daemon, as by `testbed circuits
         request`.
@@ -280,19 +275,21 @@ class Daemon:
                 ) from error
         if operation == "cancel":
             ids = numbers(request.get("jobs"), "jobs")
-            return self._scheduler.cancel(ids, reason(request, "cancelled"), asker)
+            return self._scheduler.cancel(ids, reason(request.get("reason", "cancelled")), asker)
         if operation == "stop":
             (job,) = numbers([request.get("job")], "job")
-            return self._jobs.stop(job, reason(request, "asked to end"), asker)
+            return self._jobs.stop(job, reason(request.get("reason", "asked to end")), asker)
         if operation == "fault":
-            answer = as_json(faults.answer(self._network.machine.faults, asked(FaultRequest, request)))
-            self._note_by_hand("fault", request)
+            fault = asked(FaultRequest, request)
+            answer = as_json(faults.answer(self._network.machine.faults, fault))
+            if fault.action != "list":
+                self._journal.add("fault", fault_in_words(fault))
             return answer
         if operation == "link":
-            answer = as_json(
-                links.answer(self._network.machine.by_hand, self._jobs, asked(LinkRequest, request))
-            )
-            self._note_by_hand("link", request)
+            link = asked(LinkRequest, request)
+            answer = as_json(links.answer(self._network.machine.by_hand, self._jobs, link))
+            if link.action != "list":
+                self._journal.add("link", link_in_words(link))
             return answer
         if operation == "circuits":
             layouts = self._jobs.means.holdings.layouts

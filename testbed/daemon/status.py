@@ -100,12 +100,14 @@ def optical_model(ocs: OcsSpec) -> OpticalModelStatus | UnsetType:
     if ocs.is_usual:
         return UNSET
     settings = ocs.settings
+    values = {name: _written(value) for name, value in settings.values.items()}
     planes, ports = (
-        {name: _written(own) for name, own in of.items()} for of in (settings.planes, settings.ports)
+        {name: {key: _written(value) for key, value in own.items()} for name, own in of.items()}
+        for of in (settings.planes, settings.ports)
     )
-    return OpticalModelStatus(ocs.model, _written(settings.values), planes, ports)
+    return OpticalModelStatus(ocs.model, values, planes, ports)
 
 
-def _written(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return values, each formatted in one line, as in a configuration."""
-    return {name: written([value], in_a_line=True)[1:-1] for name, value in settings.items()}
+def _written(value: Any) -> str:
+    """Format a value in one line, as in a configuration."""
+    return written([value], in_a_line=True)[1:-1]

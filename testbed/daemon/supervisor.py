@@ -29,13 +29,13 @@ from testbed.client import output
 from testbed.client.caller import Caller
 from testbed.client.environment import CHECKOUT
 from testbed.client.last_words import LastWords
+from testbed.client.main_facts import MainFacts, MainState
 from testbed.client.runtime import HeldName, Runtime
 from testbed.client.screen import Screen
 from testbed.client.terminal_text import line as one_line
 from testbed.client.up_messages import (
     DaemonReady,
     EndedInOrder,
-    MainFacts,
     UpFailure,
     UpMessage,
     UpNote,
@@ -76,7 +76,7 @@ def bring_up(
     with _end_of(ends_with) as ended, HeldName(runtime, caller) as name:
         runtime.topology.write_text(topology.to_json())
         facts = MainFacts(runtime.name, os.getpid(), caller.user, topology.name)
-        name.write_main({**asdict(facts), "state": "starting"})
+        name.write_main(MainState(**asdict(facts), state="starting"))
         if held:
             held()
         with (
@@ -88,7 +88,7 @@ def bring_up(
 
             def on_message(message: UpMessage) -> None:
                 if isinstance(message, DaemonReady):
-                    name.write_main({**asdict(facts), "state": "ready"})
+                    name.write_main(MainState(**asdict(facts), state="ready"))
                     message = UpReady(message.ready, **asdict(facts), detached=detached)
                 show(message)
 
@@ -111,9 +111,9 @@ def _last_words(name: HeldName, facts: MainFacts) -> Iterator[None]:
             _daemon_log(name.runtime).open("a") as log,
         ):  # a full disk has no room
             log.write(f"the testbed ends: {one_line(str(error))}\n")
-        was_up = name.runtime.read_main().get("state") == "ready"
-        if was_up or error.exit_code == TestbedError.exit_code:
-            name.leave(LastWords.of_main(asdict(facts), str(error), time.time()))
+        main = name.runtime.read_main()
+        if (main is not None and main.state == "ready") or error.exit_code == TestbedError.exit_code:
+            name.leave(LastWords.of_main(facts, str(error), time.time()))
         raise
 
 

@@ -66,7 +66,7 @@ class _Question:
     turn: Mapping[str, object] | None = None
 
     @classmethod
-    def read(cls, data: Mapping[str, Any]) -> _Question:
+    def read(cls, data: Any) -> _Question:
         """Convert a line's data; unknown keys are ignored."""
         return cls(**{each.name: data[each.name] for each in fields(cls) if each.name in data})
 

@@ -33,7 +33,7 @@ from testbed.machine.links import NO_DELAY, LinkDelay, LinkDisturbance, LinkFaul
 from testbed.topology import addresses
 
 
-def _nobody_is_told(_changes: Mapping[str, Any]) -> None:
+def _nobody_is_told(_changes: object) -> None:
     pass
 
 

@@ -75,7 +75,7 @@ class FabricHost(_LazyShell):
         self.namespace = NETNS_DIR / name
         super().__init__(name, **{**params, "inNamespace": False})
 
-    def config(self, **_params: Any) -> dict[str, Any]:
+    def config(self, **_params: Any) -> dict[str, str]:
         return {}
 
 
@@ -115,7 +115,7 @@ class FabricSwitch(_LazyShell, Switch):  # type: ignore[misc]
 class FabricIntf(Intf):  # type: ignore[misc]
     """A device that is already made and configured."""
 
-    def config(self, mac: str | None = None, ip: str | None = None, **_params: Any) -> dict[str, Any]:
+    def config(self, mac: str | None = None, ip: str | None = None, **_params: Any) -> dict[str, str]:
         if ip:
             self.ip, self.prefixLen = ip.split("/")
         return {}

@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
 
 from mininet.topo import Topo
 
@@ -47,6 +48,47 @@ REFUSED = {
 }
 
 
+Bw: TypeAlias = float | str | None
+"""A rate as given: a number of Mb/s, or a word of a file. The rules of a file check it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedLink:
+    """A link that was added: its nodes, the port at the first, and its parameters. `is_rated`: `bw` was
+    given, be it as None.
+    """
+
+    node1: str
+    node2: str
+    port1: int
+    bw: Bw
+    max_queue_size: Any
+    is_rated: bool
+    start: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, node1: str, node2: str, port1: int, max_queue_size: Any = None, **others: Any) -> Self:
+        """Read the data that Mininet has of a link."""
+        return cls(node1, node2, port1, others.get("bw"), max_queue_size, "bw" in others, _start(others))
+
+    @property
+    def name(self) -> str:
+        """The testbed's name of a link between switches."""
+        if self.node2 != OXC_BRIDGE:
+            return self.node1
+        unit = _unit_of(self.node1)
+        assert unit
+        return addresses.optical_port_name(unit, addresses.optical_port_of(self.port1))
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedTor:
+    """The parameters of a unit's switch, as in a file."""
+
+    kind: Any = "gpu"
+    engine: Any = "xdp"
+
+
 class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
     """The units, their hosts, the optical switch and the links between them, with their ports and addresses.
 
@@ -61,7 +103,7 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         links; the rest goes to `build`.
         """
         self._described: Topology | None = None
-        self._tors: dict[Unit, dict[str, Any]] = {}
+        self._tors: dict[Unit, DescribedTor] = {}
         self._cpus: dict[str, float] = {}  # by the names of hosts with a limit
         self._racks: dict[Unit, set[int]] = {}  # of pods
         self._own_rates: Mapping[str, float | None] = {}  # of the links of a given topology
@@ -94,8 +136,8 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
                 "intfName2": addresses.core_far_device(unit.index),
             }
             ports = addresses.optical_number(addresses.CORE_WAY), addresses.core_port_number(unit.index)
-            opts = self._with_own_rate(addresses.core_link_name(unit.index), _said(bw))
-            super().addLink(unit.name, CORE_BRIDGE, *ports, **devices, **_UNADDRESSED, **opts)
+            name, nodes = addresses.core_link_name(unit.index), (unit.name, CORE_BRIDGE)
+            self._link(name, nodes, ports, **devices, **_UNADDRESSED, **_said(bw))
 
     # -------------------------------------------------------------- methods for subclasses
 
@@ -105,10 +147,10 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         kind: str = "gpu",
         engine: str = "xdp",
         optical_ports: int = 2,
-        bw: float | str | None = None,
-        optical_bw: float | str | None = None,
+        bw: Bw = None,
+        optical_bw: Bw = None,
         racks: int = 0,
-        pod_bw: float | str | None = None,
+        pod_bw: Bw = None,
     ) -> str:
         """Add the next unit: its ToR, `hosts` hosts (a number, or a list like [{"bw": 100, "cpu": 0.25}]),
         and its links to the optical switch. With `racks` it is a pod: this number of ToRs, each with such
@@ -148,11 +190,11 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
                 f"and u1r1, u1r2, ... for racks of a pod; units to {addresses.MAX_UNITS}, racks to "
                 f"{addresses.MAX_RACKS_PER_POD}"
             )
-        described = self._tors[unit] = {"kind": "gpu", "engine": "xdp", **opts}
+        described = self._tors[unit] = DescribedTor(**opts)
         dpid = f"{addresses.tor_dpid(unit):x}"
-        return str(self.addNode(name, isSwitch=True, dpid=dpid, engine=described["engine"]))
+        return str(self.addNode(name, isSwitch=True, dpid=dpid, engine=described.engine))
 
-    def _add_rack(self, name: str, rack: tuple[Unit, int], opts: Mapping[str, Any]) -> str:
+    def _add_rack(self, name: str, rack: tuple[Unit, int], opts: Iterable[str]) -> str:
         """Add the ToR of a pod's rack; its engine is its unit's."""
         attempt, (unit, number) = f"addSwitch({name!r})", rack
         self._check(attempt, name, opts, ())
@@ -160,7 +202,7 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
             raise RequestError(f"{attempt}: add {unit_name(unit)}, the switch of its pod, before it")
         self._racks.setdefault(unit, set()).add(number)
         dpid = f"{addresses.tor_dpid(unit, number):x}"
-        return str(self.addNode(name, isSwitch=True, dpid=dpid, engine=self._tors[unit]["engine"]))
+        return str(self.addNode(name, isSwitch=True, dpid=dpid, engine=self._tors[unit].engine))
 
     def addHost(self, name: str, **opts: Any) -> str:
         """Add a host; u1h1 is the first of unit u1. `cpu` is the share of the machine's cores that its
@@ -194,9 +236,9 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         if _place_of(node2) or (_rack_of(node2) and not _place_of(node1)) or node1 == OXC_BRIDGE:
             node1, node2 = node2, node1
         if place := _place_of(node1):
-            return self._link_host(attempt, place, node2, opts)
+            return self._link_host(attempt, place, node2, **opts)
         if rack := _rack_of(node1):
-            return self._link_rack(attempt, rack, node2, opts)
+            return self._link_rack(attempt, rack, node2, **opts)
         unit = _unit_of(node1)
         if not unit or node2 != OXC_BRIDGE:
             raise RequestError(f"{attempt}: accepted are a host with its unit's switch, and that with oxc")
@@ -206,14 +248,17 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
             "intfName2": addresses.oxc_device(unit, port),
         }
         ports = addresses.optical_number(port), addresses.oxc_port_number(unit, port)
-        opts = self._with_own_rate(addresses.optical_port_name(unit, port), opts)
-        return super().addLink(node1, OXC_BRIDGE, *ports, **devices, **_UNADDRESSED, **opts)
+        name, nodes = addresses.optical_port_name(unit, port), (node1, OXC_BRIDGE)
+        return self._link(name, nodes, ports, **devices, **_UNADDRESSED, **opts)
 
-    def _with_own_rate(self, link: str, opts: Mapping[str, Any]) -> dict[str, Any]:
-        own = _said(self._own_rates[link]) if link in self._own_rates else None
-        return {**opts} if own is None else {**{k: v for k, v in opts.items() if k != "bw"}, **own}
+    def _link(self, name: str, nodes: tuple[str, str], ports: tuple[int, int], **opts: Any) -> Any:
+        """Add the testbed's link of this name, with its own rate if it has one."""
+        if name in self._own_rates:
+            opts.pop("bw", None)
+            opts |= _said(self._own_rates[name])
+        return super().addLink(*nodes, *ports, **opts)
 
-    def _link_host(self, attempt: str, place: Host, tor: str, opts: Mapping[str, Any]) -> Any:
+    def _link_host(self, attempt: str, place: Host, tor: str, **opts: Any) -> Any:
         unit, host = place
         name, own = host_name(unit, host), rack_name(unit, addresses.rack_of(host))
         if tor != own:
@@ -221,12 +266,12 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         if self.ports.get(name):
             raise RequestError(f"{attempt}: a host has one link, and {name} has it")
         ip, mac = f"{addresses.host_ip(unit, host)}/{PREFIX}", addresses.host_mac(unit, host)
-        ends: dict[str, Any] = {"intfName1": HOST_DEVICE, "intfName2": addresses.tor_port_device(unit, host)}
-        ends |= {**_UNADDRESSED, "addr1": mac, "params1": {"ip": ip}}
-        opts = self._with_own_rate(name, opts)
-        return super().addLink(name, tor, 0, addresses.tor_port_number(host), **ends, **opts)
+        devices = {"intfName1": HOST_DEVICE, "intfName2": addresses.tor_port_device(unit, host)}
+        ends = {"addr1": mac, "addr2": None, "params1": {"ip": ip}}
+        ports = 0, addresses.tor_port_number(host)
+        return self._link(name, (name, tor), ports, **devices, **ends, **opts)
 
-    def _link_rack(self, attempt: str, rack: tuple[Unit, int], above: str, opts: Mapping[str, Any]) -> Any:
+    def _link_rack(self, attempt: str, rack: tuple[Unit, int], above: str, **opts: Any) -> Any:
         unit, number = rack
         name = rack_name(unit, number)
         if above != unit_name(unit):
@@ -240,8 +285,7 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
             "intfName2": addresses.rack_device(unit, number),
         }
         ports = addresses.uplink_number(), addresses.rack_number(number)
-        opts = self._with_own_rate(name, opts)
-        return super().addLink(name, above, *ports, **ends, **_UNADDRESSED, **opts)
+        return self._link(name, (name, above), ports, **ends, **_UNADDRESSED, **opts)
 
     def _check(self, attempt: str, name: str, opts: Iterable[str], accepted: tuple[str, ...]) -> None:
         _refuse(attempt, opts, accepted)
@@ -269,14 +313,14 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
         for node in self.g.node:
             if (place := _place_of(node)) and place[0] not in self._tors:
                 raise RequestError(f"{node}: {unit_name(place[0])} was not added")
-        links = [info for _, _, info in self.iterLinks(withInfo=True)]
-        optical = [info for info in links if info["node2"] == OXC_BRIDGE]
-        hosts = [info for info in links if _place_of(info["node1"])]
-        pods = [info for info in links if _rack_of(info["node1"])]
+        links = [DescribedLink.of(**info) for _, _, info in self.iterLinks(withInfo=True)]
+        optical = [link for link in links if link.node2 == OXC_BRIDGE]
+        hosts = [link for link in links if _place_of(link.node1)]
+        pods = [link for link in links if _rack_of(link.node1)]
         usual_bw = self._usual_bw(hosts, "host_rate_mbps")
         optical_bw = self._usual_bw(optical, "optical_rate_mbps")
         pod_bw = self._usual_bw(pods, "pod_rate_mbps")
-        own_bw = {str(info["node1"]): info["bw"] for info in hosts if info.get("bw") not in (None, usual_bw)}
+        own_bw = {link.node1: link.bw for link in hosts if link.bw not in (None, usual_bw)}
         units = range(1, max(self._tors, default=0) + 1)
         said = {
             "units": [self._unit(Unit(number), own_bw) for number in units],
@@ -284,16 +328,16 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
             "optical_rate_mbps": optical_bw,
             "pod_rate_mbps": pod_bw,
             "links": _own_links(_own_bw(optical, optical_bw) | _own_bw(pods, pod_bw), links) or None,
-            "buffer_packets": _same("max_queue_size", links),
+            "buffer_packets": _same_buffer(links),
         }
         known = {key: value for key, value in said.items() if value is not None}
         for key in known.keys() & self.settings.keys():
             raise RequestError(f"settings[{key!r}]: nodes and links say that already")
         # Without a scale, a link gets the rate as given: whoever writes bw=100 expects that.
-        scale = {"scale": 1} if any("bw" in info for info in links) else {}
+        scale = {"scale": 1} if any(link.is_rated for link in links) else {}
         return {**scale, **self.settings, **known}
 
-    def _unit(self, unit: Unit, own_bw: Mapping[str, Any]) -> dict[str, Any]:
+    def _unit(self, unit: Unit, own_bw: Mapping[str, Bw]) -> dict[str, Any]:
         tor = unit_name(unit)
         if unit not in self._tors:
             raise RequestError(f"{tor}: it was not added, and units have no gaps")
@@ -315,13 +359,14 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
                     f"{tor}: {pair} have other hosts; racks of a pod have equally many, and alike"
                 )
         return {
-            **self._tors[unit],
+            "kind": self._tors[unit].kind,
+            "engine": self._tors[unit].engine,
             **({"racks": racks} if racks else {}),
             "hosts": first if any(first) else len(first),
             "optical_ports": self._optical_ports(tor),
         }
 
-    def _hosts_in(self, unit: Unit, rack: int, own_bw: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _hosts_in(self, unit: Unit, rack: int, own_bw: Mapping[str, Bw]) -> list[dict[str, Bw]]:
         """Return the settings of each of a rack's hosts. RequestError if the numbers have gaps, or a host
         lacks a link.
         """
@@ -334,52 +379,51 @@ class FabricTopo(Topo):  # type: ignore[misc]  # Mininet has no types
             if not self.ports.get(name):
                 tor = rack_name(unit, rack)
                 raise RequestError(f"{name}: it has no link; addLink({name!r}, {tor!r}) gives it one")
-        own = (("rate_mbps", own_bw), ("cpus", self._cpus))
+        own: tuple[tuple[str, Mapping[str, Bw]], ...] = (("rate_mbps", own_bw), ("cpus", self._cpus))
         names = [host_name(unit, addresses.in_rack(rack, host)) for host in range(1, len(numbers) + 1)]
         return [{key: its[name] for key, its in own if name in its} for name in names]
 
-    def _usual_bw(self, links: Sequence[Mapping[str, Any]], key: str) -> Any:
+    def _usual_bw(self, links: Sequence[DescribedLink], key: str) -> Bw:
         """Return the default rate for links of a kind: the rate of all of them if equal; if all have one, the
         largest. None if `settings` has this key.
         """
-        said: set[Any] = {info.get("bw") for info in links} or {None}
+        said = {link.bw for link in links} or {None}
         if key in self.settings:
             return None
         if len(said) == 1:
             return said.pop()
-        numbers = [bw for bw in said if is_number(bw)]
+        numbers: list[Any] = [bw for bw in said if is_number(bw)]
         return None if None in said or not numbers else max(numbers)
 
 
-def _own_bw(links: Sequence[Mapping[str, Any]], usual_bw: Any) -> dict[str, Any]:
+def _own_bw(links: Sequence[DescribedLink], usual_bw: Bw) -> dict[str, Bw]:
     """Return, by name, the rates of links between switches that differ from the default."""
-    own = [info for info in links if info.get("bw") not in (None, usual_bw)]
-    return {_link_name(info): info["bw"] for info in own}
+    return {link.name: link.bw for link in links if link.bw not in (None, usual_bw)}
 
 
-def _own_links(own_bw: Mapping[str, Any], links: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _own_links(own_bw: Mapping[str, Bw], links: Sequence[DescribedLink]) -> dict[str, Any]:
     """Return a file's words about single links, by name: their own rates, delays and losses."""
-    words = dict(own_bw)
-    for info in links:
-        start = {name: info[name] for name in _STARTS if info.get(name) not in (None, 0)}
-        if is_number(start.get("loss")):  # Mininet's is in percent
-            start["loss"] = f"{start['loss']:g}%"
-        if start:
-            name = _link_name(info)
-            words[name] = start | ({"rate_mbps": own_bw[name]} if name in own_bw else {})
+    words: dict[str, Any] = dict(own_bw)
+    for link in links:
+        if link.start:
+            words[link.name] = {
+                **link.start,
+                **({"rate_mbps": own_bw[link.name]} if link.name in own_bw else {}),
+            }
     return words
 
 
-def _link_name(info: Mapping[str, Any]) -> str:
-    """Return the testbed's name of a link."""
-    if info["node2"] != OXC_BRIDGE:
-        return str(info["node1"])
-    unit = _unit_of(info["node1"])
-    assert unit
-    return addresses.optical_port_name(unit, addresses.optical_port_of(info["port1"]))
+def _start(others: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a link has from the start besides its rate, in a file's words; Mininet's loss is in
+    percent.
+    """
+    start = {name: others[name] for name in _STARTS if others.get(name) not in (None, 0)}
+    if is_number(start.get("loss")):
+        start["loss"] = f"{start['loss']:g}%"
+    return start
 
 
-def _said(bw: float | str | None) -> dict[str, float | str]:
+def _said(bw: Bw) -> dict[str, float | str]:
     return {} if bw is None else {"bw": bw}
 
 
@@ -432,12 +476,12 @@ def _refuse(attempt: str, opts: Iterable[str], accepted: tuple[str, ...]) -> Non
             raise RequestError(f"{attempt}: {name}: {REFUSED.get(name, 'unknown parameter')}; {known}")
 
 
-def _same(key: str, links: list[Mapping[str, Any]]) -> Any:
-    """Return the value that all of these links have, None if none has any. RequestError if they differ."""
-    for info in links:
-        if info.get(key) != links[0].get(key):
+def _same_buffer(links: Sequence[DescribedLink]) -> Any:
+    """Return the buffer that all of these links have, None if none has any. RequestError if they differ."""
+    for link in links:
+        if link.max_queue_size != links[0].max_queue_size:
             differing = " and ".join(
-                f"{end['node1']}-{end['node2']} has {shown(end.get(key))}" for end in (links[0], info)
+                f"{end.node1}-{end.node2} has {shown(end.max_queue_size)}" for end in (links[0], link)
             )
-            raise RequestError(f"{key}: {differing}; all such links have the same")
-    return links[0].get(key) if links else None
+            raise RequestError(f"max_queue_size: {differing}; all such links have the same")
+    return links[0].max_queue_size if links else None

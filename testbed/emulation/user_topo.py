@@ -8,7 +8,8 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from testbed.client.caller import Caller
 from testbed.emulation.namespaces import apart, die_with_parent, fresh_keys
@@ -19,7 +20,30 @@ from testbed.machine.question import ask
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
+
 WITHIN_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class HostModule:
+    """A module that answers in a process of its own: its name and arguments, and its answer's name in
+    errors.
+    """
+
+    words: Sequence[str]
+    wanted: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyAnswer:
+    """A topology, as in a YAML file, or in one line why there is none; unchecked."""
+
+    configuration: Any = None
+    refused: Any = None
 
 
 def topology_of(name: str, caller: Caller, environ: Mapping[str, str]) -> Topology:
@@ -28,42 +52,36 @@ def topology_of(name: str, caller: Caller, environ: Mapping[str, str]) -> Topolo
     """
 
     try:
-        answer = answer_of(("testbed.emulation.topo_host", name), {}, "topology", caller, environ)
-        if "refused" in answer:
-            raise RequestError(" ".join(str(answer["refused"]).split()))
-        return parse(answer.get("configuration"), name.rpartition(":")[2])
+        host = HostModule(("testbed.emulation.topo_host", name), "topology")
+        answer = answer_of(host, {}, TopologyAnswer, caller, environ)
+        if answer.refused is not None:
+            raise RequestError(" ".join(str(answer.refused).split()))
+        return parse(answer.configuration, name.rpartition(":")[2])
     except RequestError as error:
         raise RequestError(f"--config {name}: {error}") from error
 
 
 def answer_of(
-    words: Sequence[str], question: object, wanted: str, caller: Caller, environ: Mapping[str, str]
-) -> dict[str, Any]:
-    """Run a module (`words`) as a user, without access to the host's network, and return its answer to a
-    question. RequestError, in one line, if there is none in time; `wanted` names the answer in that message.
+    host: HostModule, question: object, kind: type[T], caller: Caller, environ: Mapping[str, str]
+) -> T:
+    """Run a module as a user, without access to the host's network, and return its answer to a question.
+    RequestError, in one line, if there is none in time.
     """
 
     def start(stdin: int) -> Started:
         with apart() if os.geteuid() == 0 else contextlib.nullcontext():
             return Started(
-                isolated("-u", "-m", *words),
+                isolated("-u", "-m", *host.words),
                 env=environ,
                 stdin=stdin,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
                 preexec_fn=_alone,
-                **_rights(caller),
+                **caller.of_a_child(),
             )
 
-    return ask(start, question, wanted, WITHIN_S)
-
-
-def _rights(caller: Caller) -> dict[str, Any]:
-    """Return Popen's arguments for the user and all groups, if root has to drop its rights."""
-    if os.geteuid() != 0:
-        return {}
-    return {"user": caller.uid, "group": caller.gid, "extra_groups": caller.groups}
+    return ask(start, question, kind, host.wanted, WITHIN_S)
 
 
 def _alone() -> None:

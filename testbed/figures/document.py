@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import subprocess
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from testbed.report import host
 
 
-def stamped(paper: str, figure: str, took_s: float, checkout: Path) -> dict[str, Any]:
-    """Return whose figure it is, and where, when, of which source and in what time it was made."""
-    return {
-        "paper": paper,
-        "figure": figure,
-        "host": {**asdict(host.facts()), "commit": commit(checkout)},
-        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "took_s": round(took_s, 1),
-    }
+@dataclass(frozen=True, slots=True)
+class StampHost(host.HostFacts):
+    """The host, and the commit of the source that ran."""
+
+    commit: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """A figure's paper and name, and where, when, of which source and in what time it was made."""
+
+    paper: str
+    figure: str
+    host: StampHost
+    finished: str
+    took_s: float
+
+
+def stamped(paper: str, figure: str, took_s: float, checkout: Path) -> Stamp:
+    """Make the stamp of a figure that was made just now."""
+    finished = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    here = StampHost(**asdict(host.facts()), commit=commit(checkout))
+    return Stamp(paper, figure, here, finished, round(took_s, 1))
 
 
 def commit(checkout: Path) -> str | None:

@@ -123,12 +123,12 @@ def title(report: JudgedReport, finding: str, rows: Sequence[AnyRow]) -> str:
     """Return a finding, or that a live figure has none and why."""
     if not report.live:
         return finding
-    bad = sum(not judged(row).is_trusted for row in rows)
-    if rows and not bad:
+    bad, of = _counted(rows)
+    if of and not bad:
         return finding
-    return f"{report.figure}: no headline, for {bad} of {len(rows)} runs are not trustworthy"
+    return f"{report.figure}: no headline, for {bad} of {of} runs are not trustworthy"
 
 
-def _counted(rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+def _counted(rows: Sequence[AnyRow]) -> tuple[int, int]:
     """Return how many of these runs are not trustworthy, and how many there are."""
-    return sum(not JudgedRow.of(row).is_trusted for row in rows), len(rows)
+    return sum(not judged(row).is_trusted for row in rows), len(rows)

@@ -14,31 +14,45 @@ import fcntl
 import mmap
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Annotated, Any, Self, TypeAlias, get_type_hints
 
 import numpy as np
-import numpy.typing as npt
 
 from testbed.wire import calls, service_status
+from testbed.wire.records import Column, columns
 from testbed.wire.settings import BoardSettings
 
-FIELDS = (
-    ("state", "<u4"),
-    ("exit_code", "<i4"),
-    ("progress", "<u8"),
-    ("summed_bytes", "<u8"),
-    ("left_ns", "<u8"),
-    ("rate_mbps", "<f8"),
-    ("phase", "<u8"),
-    ("asked", "<u8"),
-    ("waits_for", "<u8"),
-    ("world", "<u8"),
-    ("parallel", "<u4"),
-    ("stats_errno", "<u4"),
-    ("left", "<u8"),
-    ("asks_stacks", "<u4"),
-    ("left_stacks", "<u4"),
+S32: TypeAlias = Annotated[Column, "<i4"]
+U32: TypeAlias = Annotated[Column, "<u4"]
+U64: TypeAlias = Annotated[Column, "<u8"]
+F64: TypeAlias = Annotated[Column, "<f8"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoardColumns:
+    """The members of processes' records, in order, each with an element per process; see `JobBoard`."""
+
+    state: U32
+    exit_code: S32
+    progress: U64
+    summed_bytes: U64
+    left_ns: U64
+    rate_mbps: F64
+    phase: U64
+    asked: U64
+    waits_for: U64
+    world: U64
+    parallel: U32
+    stats_errno: U32
+    left: U64
+    asks_stacks: U32
+    left_stacks: U32
+
+
+FIELDS: tuple[tuple[str, str], ...] = tuple(
+    (name, *hint.__metadata__) for name, hint in get_type_hints(BoardColumns, include_extras=True).items()
 )
 LAYOUT = np.dtype([*FIELDS])
 _CALLS_ALIGNED = 64  # bytes, a processor's cache line
@@ -100,10 +114,12 @@ class JobBoard:
         self._memory = _sized(self.fd, size_bytes)
         self.slate_fd = os.memfd_create("job-slate", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) if has_ps else -1
         self._slate = _sized(self.slate_fd, service_status.SLATE_BYTES) if has_ps else None
-        self._records: npt.NDArray[np.void] = np.frombuffer(
-            self._memory, dtype=LAYOUT, count=self._records_count
-        )
+        self._map(np.frombuffer(self._memory, dtype=LAYOUT, count=self._records_count))
         self._tables = None if self._calls_at is None else self._mapped(self._calls_at)
+
+    def _map(self, records: np.ndarray) -> None:
+        self._processes = columns(BoardColumns, records)
+        self._workers = columns(BoardColumns, records[: self.workers])
 
     def _mapped(self, at: int) -> calls.Tables:
         return calls.Tables(np.frombuffer(self._memory, np.uint8, offset=at))
@@ -132,11 +148,11 @@ class JobBoard:
         """Return bytes that change whenever a running worker goes on, as far as the board shows it; whether
         any worker waits; and the ranks that wait for a call of any group.
         """
-        records = self._records[: self.workers]
-        running = records["state"] == WorkerState.RUNNING
-        waiting = ((records["phase"] == GroupState.MEETING) | (records["waits_for"] != 0)) & running
-        names = ("state", "progress", "phase", "asked", "waits_for")
-        beat, waits = b"".join(records[name].tobytes() for name in names), bool(waiting.any())
+        of = self._workers
+        running = of.state == WorkerState.RUNNING
+        waiting = ((of.phase == GroupState.MEETING) | (of.waits_for != 0)) & running
+        parts = (of.state, of.progress, of.phase, of.asked, of.waits_for)
+        beat, waits = b"".join(part.tobytes() for part in parts), bool(waiting.any())
         if self._tables is None:
             return beat, waits, frozenset()
         calls_beat, some_wait = self._tables.pulse(running, waiting)
@@ -144,45 +160,45 @@ class JobBoard:
 
     def ask_for_stacks(self) -> None:
         """Request the stacks of every worker's threads."""
-        self._records["asks_stacks"][: self.workers] = 1
+        self._workers.asks_stacks[:] = 1
 
     def have_left_stacks(self) -> set[int]:
         """Return the workers that wrote their threads' stacks."""
-        return {int(rank) for rank in np.flatnonzero(self._records["left_stacks"][: self.workers])}
+        return {int(rank) for rank in np.flatnonzero(self._workers.left_stacks)}
 
     def started(self, index: int) -> None:
         """Note that a process was started."""
-        self._records["state"][index] = WorkerState.RUNNING
+        self._processes.state[index] = WorkerState.RUNNING
 
     def exited(self, index: int, exit_code: int) -> None:
         """Note that a process ended. The state is written last, so that a reader who sees it also sees the
         exit code.
         """
-        self._records["exit_code"][index] = exit_code
-        self._records["state"][index] = WorkerState.EXITED
+        self._processes.exit_code[index] = exit_code
+        self._processes.state[index] = WorkerState.EXITED
 
     def set_rate(self, rate_mbps: float) -> None:
         """Publish the new rate of the workers' links to all workers."""
-        self._records["rate_mbps"][: self.workers] = rate_mbps
+        self._workers.rate_mbps[:] = rate_mbps
 
     def set_parallel(self, is_parallel: bool) -> None:
         """Publish to all workers whether results may overtake each other from now on."""
-        self._records["parallel"][: self.workers] = is_parallel
+        self._workers.parallel[:] = is_parallel
 
     def set_left(self, ranks: Iterable[int]) -> None:
         """Publish to all workers which of them have left the sums for a while."""
-        self._records["left"][: self.workers] = sum(1 << rank for rank in ranks)
+        self._workers.left[:] = sum(1 << rank for rank in ranks)
 
     def state(self, index: int) -> WorkerState:
-        return WorkerState(int(self._records["state"][index]))
+        return WorkerState(int(self._processes.state[index]))
 
     def progress(self) -> list[int]:
         """Return each worker's progress, by rank."""
-        return [int(value) >> 1 for value in self._records["progress"][: self.workers]]
+        return [int(value) >> 1 for value in self._workers.progress]
 
     def summed_bytes(self) -> int:
         """Return the bytes of gradients whose sums every worker has, of those through the backend `inc`."""
-        return int(self._records["summed_bytes"][: self.workers].min())
+        return int(self._workers.summed_bytes.min())
 
     def service(self) -> dict[str, Any] | None:
         """Return the status that the workers' server process reports (testbed/wire/service_status.py), if it
@@ -197,32 +213,32 @@ class JobBoard:
         """Return when the last worker left the process group of the backend `inc`, by the monotonic clock; 0
         before.
         """
-        times = self._records["left_ns"][: self.workers]
+        times = self._workers.left_ns
         return int(times.max()) if times.all() else 0
 
     def standing(self, index: int) -> tuple[GroupState, int, int, int]:
         """Return a worker's phase, how many collectives it has asked for, the number of the one that it waits
         for, and the size of its process group. An unknown phase counts as ALONE.
         """
-        record = self._records[index]
-        phase, *numbers = (int(record[name]) for name in ("phase", "asked", "waits_for", "world"))
-        asked, waits_for, world = numbers
+        of = self._processes
+        phase, asked, waits_for, world = (
+            int(column[index]) for column in (of.phase, of.asked, of.waits_for, of.world)
+        )
         return GroupState(phase) if phase <= max(GroupState) else GroupState.ALONE, asked, waits_for, world
 
     def owing(self) -> dict[int, int]:
         """Return the workers that asked the backend for collectives, and so should write statistics, by rank,
         with the errno of writing them (0: none). Workers of a gloo group write none.
         """
-        records = self._records[: self.workers]
-        owe = (records["asked"] != 0) | (records["stats_errno"] != 0)
-        return {int(rank): int(records["stats_errno"][rank]) for rank in np.flatnonzero(owe)}
+        asked, errnos = self._workers.asked, self._workers.stats_errno
+        return {int(rank): int(errnos[rank]) for rank in np.flatnonzero((asked != 0) | (errnos != 0))}
 
     def close(self) -> None:
         """Unmap and close the board's files; does nothing if it is closed."""
         if self.fd < 0:
             return
         self._tables = None
-        self._records = np.zeros(self._records_count, dtype=LAYOUT)  # mmap refuses to close under a view
+        self._map(np.zeros(self._records_count, dtype=LAYOUT))  # mmap refuses to close under a view
         with contextlib.suppress(BufferError):  # another thread reads it: it is freed with its last view
             self._memory.close()
         if self._slate is not None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
+from testbed.client.requests import FaultRequest, LinkRequest
 from testbed.jobs.life import Job
 from testbed.messages.coding import UNSET
 from testbed.messages.journal import EndedJob, JournalEntry, RunningJob
@@ -88,17 +89,22 @@ def ended_in_words(job: Job, failure: str | None) -> str:
     return f"job {job.id} failed: {failure}" if failure else f"job {job.id} is done"
 
 
-def by_hand_in_words(what: str, request: Mapping[str, Any]) -> str:
-    """Describe an accepted `link` or `fault` request, with its links."""
-    links = " ".join(request.get("links") or ["all"])
-    if request["action"] != "set":
-        return f"{what} {request['action']}: {links}"
-    if what == "fault":
-        fault = request["fault"]
-        shares = [f"{name} {100 * fault[name]:g}%" for name in _FAULTS if fault.get(name)]
-        return f"fault set: {links} {request.get('direction', 'both')}, {', '.join(shares) or 'none'}"
-    rate, is_up = request.get("rate_mbps"), request.get("up")
-    done = [f"{rate:g} Mb/s"] if rate is not None else []
-    done += [f"{name} {request[name]}" for name in ("delay", "jitter") if request.get(name) is not None]
-    done += [] if is_up is None else ["up" if is_up else "down"]
+def fault_in_words(request: FaultRequest) -> str:
+    """Describe an accepted request, with its links."""
+    links = " ".join(request.links or ["all"])
+    if request.action != "set":
+        return f"fault {request.action}: {links}"
+    shares = [f"{name} {100 * request.fault[name]:g}%" for name in _FAULTS if request.fault.get(name)]
+    return f"fault set: {links} {request.direction}, {', '.join(shares) or 'none'}"
+
+
+def link_in_words(request: LinkRequest) -> str:
+    """Describe an accepted request, with its links."""
+    links = " ".join(request.links or ["all"])
+    if request.action != "set":
+        return f"link {request.action}: {links}"
+    times = (("delay", request.delay), ("jitter", request.jitter))
+    done = [f"{request.rate_mbps:g} Mb/s"] if request.rate_mbps is not None else []
+    done += [f"{name} {time}" for name, time in times if time is not None]
+    done += [] if request.up is None else ["up" if request.up else "down"]
     return f"link set: {links}, {', '.join(done)}"

@@ -120,9 +120,9 @@ def numbers(raw: object, key: str) -> list[int]:
     return list(raw)
 
 
-def reason(request: Mapping[str, Any], default: str) -> str:
+def reason(raw: object) -> str:
     """Return the reason in a request to end something, as one line of bounded length."""
-    return " ".join(shown(request.get("reason", default)).split())
+    return " ".join(shown(raw).split())
 
 
 def environ(raw: object) -> dict[str, str]:

@@ -12,30 +12,31 @@ import os
 import socket
 import sys
 import traceback
-from typing import Any
+from dataclasses import asdict
 
 from testbed.aggregation.messages import layout_to_json, site_from_json
 from testbed.aggregation.system import Layout, completed
 from testbed.errors import RequestError
+from testbed.jobs.layout_question import LayoutAnswer, LayoutQuestion
 from testbed.jobs.option_table import OF_PROGRAMS
 from testbed.plugins.user_class import in_a_line, load
 
 
-def answer_to(name: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Lay the job out; return the layout, or in one line why there is none."""
+def answer_to(name: str, asked: LayoutQuestion) -> LayoutAnswer:
+    """Lay the job out."""
     try:
         system = load(name)()
         _check_options(system)
-        workers = [(int(unit), int(host)) for unit, host in asked["workers"]]
-        layout = system.lay_out(workers, site_from_json(asked["site"]))
+        workers = [(int(unit), int(host)) for unit, host in asked.workers]
+        layout = system.lay_out(workers, site_from_json(asked.site))
         if not isinstance(layout, Layout):
             raise TypeError(f"lay_out returned {type(layout).__name__}, which is no Layout")
-        return {"layout": layout_to_json(completed(layout, system))}
+        return LayoutAnswer(layout=layout_to_json(completed(layout, system)))
     except RequestError as error:
-        return {"refused": str(error)}
+        return LayoutAnswer(refused=str(error))
     except Exception as error:  # a user's code may raise anything
         traceback.print_exc()
-        return {"raised": in_a_line(error)}
+        return LayoutAnswer(raised=in_a_line(error))
 
 
 def _check_options(system: object) -> None:
@@ -51,7 +52,8 @@ def main(argv: list[str]) -> int:
     with socket.socket(fileno=os.dup(0)) as peer, peer.makefile("rwb") as lines:
         with open(os.devnull) as nothing:
             os.dup2(nothing.fileno(), 0)
-        lines.write(json.dumps(answer_to(name, json.loads(lines.readline()))).encode() + b"\n")
+        answer = answer_to(name, LayoutQuestion(**json.loads(lines.readline())))
+        lines.write(json.dumps(asdict(answer)).encode() + b"\n")
     return 0
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import asdict, replace
 
 from testbed.aggregation.messages import layout_from_json, site_to_json
 from testbed.aggregation.site import Site
@@ -14,6 +13,7 @@ from testbed.client.caller import Caller
 from testbed.errors import RequestError
 from testbed.interpreters import isolated
 from testbed.jobs.environment import worker_environment
+from testbed.jobs.layout_question import LayoutAnswer, LayoutQuestion
 from testbed.jobs.option_table import ALL_OPTIONS, OF_PROGRAMS
 from testbed.machine.process import Spawned
 from testbed.machine.question import ask
@@ -37,14 +37,14 @@ class UserSystem(System):
         """Lay the job out. Raises RequestError, in one line, if the user's code raises, returns no layout in
         time, or names hosts that do not exist or are not free.
         """
-        answer = self._ask_process({"workers": list(workers), "site": site_to_json(site)})
-        if "refused" in answer:
-            raise RequestError(f"--sync {self.name}: {answer['refused']}")
-        if "raised" in answer:
-            raise RequestError(f"--sync {self.name}: its lay_out raised {answer['raised']}")
+        answer = self._ask_process(LayoutQuestion(list(workers), site_to_json(site)))
+        if answer.refused is not None:
+            raise RequestError(f"--sync {self.name}: {answer.refused}")
+        if answer.raised is not None:
+            raise RequestError(f"--sync {self.name}: its lay_out raised {answer.raised}")
         try:
-            layout = layout_from_json(answer["layout"])
-        except (KeyError, ValueError, RequestError) as error:
+            layout = layout_from_json(answer.layout)
+        except (ValueError, RequestError) as error:
             raise RequestError(f"--sync {self.name}: {error}") from error
         self._check(layout, workers, site)
         return replace(layout, system=self.name)
@@ -85,7 +85,7 @@ class UserSystem(System):
         if taken := sorted(layout.hosts() & site.busy):
             raise RequestError(f"--sync {self.name}: host {taken[0]} is another job's")
 
-    def _ask_process(self, question: Mapping[str, Any]) -> dict[str, Any]:
+    def _ask_process(self, question: LayoutQuestion) -> LayoutAnswer:
         argv = isolated("-u", "-m", "testbed.jobs.system_host", self.name)
 
         def start(stdin: int) -> Spawned:
@@ -103,6 +103,6 @@ class UserSystem(System):
             )
 
         try:
-            return ask(start, question, "layout", WITHIN_S)
+            return ask(start, asdict(question), LayoutAnswer, "layout", WITHIN_S)
         except RequestError as error:
             raise RequestError(f"--sync {self.name}: {error}") from error

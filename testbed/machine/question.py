@@ -9,19 +9,24 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from testbed.errors import RequestError
 from testbed.machine.process import Spawned
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 _MOST_BYTES = 1 << 20  # of an answer
 _PIECE_BYTES = 1 << 16
 
 
-def ask(start: Callable[[int], Spawned], question: object, wanted: str, within_s: float) -> dict[str, Any]:
+def ask(start: Callable[[int], Spawned], question: object, kind: type[T], wanted: str, within_s: float) -> T:
     """Start a process by `start(descriptor of its standard input)`, ask it one question, end its session, and
-    return the answer. RequestError says in one line why there is no answer; `wanted` names the answer in that
-    message.
+    return the answer as a `kind`, whose fields are unchecked and have defaults. RequestError says in one line
+    why there is no answer; `wanted` names the answer in that message.
     """
     ours, theirs = socket.socketpair()
     with ours:
@@ -44,7 +49,7 @@ def ask(start: Callable[[int], Spawned], question: object, wanted: str, within_s
         raise RequestError("its answer is no JSON") from error
     if not isinstance(answer, dict):
         raise RequestError("its answer is no JSON object")
-    return answer
+    return kind(**{name: answer[name] for name in kind.__dataclass_fields__ if name in answer})
 
 
 def _answered(peer: socket.socket, question: bytes, within_s: float) -> bytes | None:

@@ -106,7 +106,7 @@ KINDS: Mapping[str, type[Event]] = {
 """The types of events, each by a field that only it has."""
 
 
-def event_of(data: Mapping[str, Any]) -> Event | None:
+def event_of(data: Any) -> Event | None:
     """Make an event from the data that `as_json` returned; None for an event of a later version."""
     for name, kind in KINDS.items():
         if name in data:

@@ -54,7 +54,7 @@ def schema(command: str, counts: Sequence[type]) -> dict[str, Any]:
     (WrittenCounts).
     """
     printed = PRINTED[command]
-    messages: dict[str, Any] = {}
+    messages: dict[str, type] = {}
     for kind in printed.kinds:
         _add_messages(kind, messages)
     inner = counts if any(_has_counts(hint) for each in messages.values() for hint in _hints(each)) else ()
@@ -74,7 +74,7 @@ def schema(command: str, counts: Sequence[type]) -> dict[str, Any]:
     }
 
 
-def _printed(plain: dict[str, Any], kind: Any, counts: Sequence[type]) -> dict[str, Any]:
+def _printed(plain: Any, kind: Any, counts: Sequence[type]) -> dict[str, Any]:
     """Make the schema of a message as it is printed, with its fields in order. A field with a default is
     always printed, but a field that may be unset is not required.
     """
@@ -104,7 +104,7 @@ def _plain(node: Any) -> Any:
     return plain
 
 
-def _add_messages(kind: Any, messages: dict[str, Any]) -> None:
+def _add_messages(kind: Any, messages: dict[str, type]) -> None:
     """Add the message types inside a type to the known ones, by name."""
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         for inner in get_args(kind):

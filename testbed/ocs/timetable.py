@@ -14,9 +14,8 @@ from testbed.errors import RequestError
 from testbed.ocs.circuits import Circuit, checked
 from testbed.topology.addresses import parse_optical_port
 from testbed.topology.fields import shown
-from testbed.wire.places import SIZES
+from testbed.wire.places import MAX_MATCHINGS
 
-MAX_MATCHINGS = next(size.value for size in SIZES if size.name == "MAX_MATCHINGS")
 SHORTEST_MS, LONGEST_MS = 1.0, 60_000.0
 _KEYS, _MATCHING_KEYS = ("period_ms", "guard_ms", "matchings"), ("start_ms", "circuits")
 

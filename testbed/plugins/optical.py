@@ -19,7 +19,7 @@ from testbed.topology.fields import is_number
 from testbed.topology.load_optical import default_of, read_settings
 from testbed.topology.model import Topology
 from testbed.topology.optical import GENERAL
-from testbed.topology.values import values_said
+from testbed.topology.values import value_said
 
 PACKAGE = "testbed.optics.models"
 KINDS = (Duration, Quantity, Whole, Word, YesNo)
@@ -101,11 +101,11 @@ def in_words(settings: Settings) -> Settings:
     give.
     """
     own = (
-        {name: values_said(values) for name, values in group.items()}
+        {of: {name: value_said(value) for name, value in values.items()} for of, values in group.items()}
         for group in (settings.planes, settings.ports)
     )
-    said = {name: value for name, value in values_said(settings.values).items() if value is not None}
-    return Settings(said, *own)
+    values = {name: value_said(value) for name, value in settings.values.items()}
+    return Settings({name: value for name, value in values.items() if value is not None}, *own)
 
 
 def check_class(kind: Any, what: str) -> type[OpticalModel]:

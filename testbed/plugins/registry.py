@@ -27,10 +27,9 @@ from testbed.errors import RequestError, TestbedError
 from testbed.plugins.declarations import PACKAGE
 from testbed.plugins.user_class import in_a_line
 from testbed.topology.dataplanes import HOSTS
-from testbed.wire.places import SIZES, Program
+from testbed.wire.places import MAX_PROGRAMS, Program
 from testbed.wire.records import Record
 
-MOST_PROGRAMS = next(size.value for size in SIZES if size.name == "MAX_PROGRAMS")
 RESERVED = frozenset(
     {"tor", "oxc", "host", "loop", "copy", "calendar", "control", "room", "question", "questions"}
 )
@@ -77,7 +76,7 @@ def programs() -> dict[str, DataPlaneProgram]:
 def with_programs(names: Sequence[str], chosen: Mapping[str, Sequence[str]] | None = None) -> Iterator[None]:
     """Add the data-plane programs that a configuration names (FILE.py:CLASS) to `programs` while the block
     runs. An engine in `chosen` gets only the systems' programs that are listed there. RequestError names a
-    program that cannot be loaded, is not a DataPlaneProgram, has a name in use, or exceeds MOST_PROGRAMS.
+    program that cannot be loaded, is not a DataPlaneProgram, has a name in use, or exceeds MAX_PROGRAMS.
     """
     try:
         for engine, wanted in (chosen or {}).items():
@@ -89,9 +88,9 @@ def with_programs(names: Sequence[str], chosen: Mapping[str, Sequence[str]] | No
                 raise RequestError(f"programs: {name}: there is a program {program.name!r} already")
             _OWN[program.name] = program
             programs.cache_clear()
-        if len(programs()) > MOST_PROGRAMS:
+        if len(programs()) > MAX_PROGRAMS:
             raise RequestError(
-                f"programs: {len(names)} of them; {MOST_PROGRAMS - len(programs()) + len(names)} are accepted"
+                f"programs: {len(names)} of them; {MAX_PROGRAMS - len(programs()) + len(names)} are accepted"
             )
         yield
     finally:
@@ -214,7 +213,7 @@ def _numbers() -> dict[str, int]:
     keep that number; the others follow.
     """
     numbers = {program.name.lower(): int(program) for program in Program}
-    free = iter(range(len(numbers), MOST_PROGRAMS))
+    free = iter(range(len(numbers), MAX_PROGRAMS))
     every = {name: numbers[name] if name in numbers else next(free) for name in programs()}
     return dict(sorted(every.items(), key=itemgetter(1)))
 

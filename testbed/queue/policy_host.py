@@ -16,32 +16,16 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 
 from testbed.aggregation.system import Policies, System
+from testbed.encoding import to_json
 from testbed.errors import RequestError, TestbedError
 from testbed.plugins.policies import choice, make, policies, usual
 from testbed.plugins.user_class import in_a_line, is_users, load
-from testbed.scheduling.messages import decision_to_json, state_from_json
+from testbed.queue.policy_messages import PolicyMessage
+from testbed.scheduling.messages import state_from_json
 from testbed.scheduling.model import Decision, Policy
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyAnswer:
-    """The answer to the state with this number: the policy's decision as JSON data and its computing time in
-    seconds, or the error that it raised, in one line.
-    """
-
-    number: int
-    took_s: float | None = None
-    decision: Mapping[str, object] | None = None
-    raised: str | None = None
-
-    def as_data(self) -> Mapping[str, object]:
-        """Return the fields that are set, as JSON data."""
-        values = ((each.name, getattr(self, each.name)) for each in fields(self))
-        return {name: value for name, value in values if value is not None}
 
 
 def policy_of(name: str, seed: int) -> Policy:
@@ -93,30 +77,31 @@ def main(argv: list[str]) -> int:
         with open(os.devnull) as nothing:
             os.dup2(nothing.fileno(), 0)
 
-        def say(**message: object) -> None:
-            lines.write(json.dumps(message).encode() + b"\n")
+        def say(message: PolicyMessage) -> None:
+            lines.write(message.line())
             lines.flush()
 
         try:
             policy = policy_of(arguments.policy, arguments.seed)
         except TestbedError as error:
-            say(refused=str(error))
+            say(PolicyMessage(refused=str(error)))
             return error.exit_code
-        say(ready=" ".join(str(getattr(policy, "name", arguments.policy)).split()))
+        name = " ".join(str(getattr(policy, "name", arguments.policy)).split())
+        say(PolicyMessage(ready=name))
         for line in lines:
             asked = json.loads(line)
-            answer = PolicyAnswer(asked["number"])
+            answer = PolicyMessage(number=asked["number"])
             began = time.perf_counter()
             try:
                 decision = policy.decide(state_from_json(asked["state"]))
                 answer = replace(answer, took_s=time.perf_counter() - began)
                 if not isinstance(decision, Decision):
                     raise TypeError(f"decide returned {type(decision).__name__}, which is no Decision")
-                answer = replace(answer, decision=decision_to_json(decision))
+                answer = replace(answer, decision=to_json(decision))
             except Exception as error:  # a policy may raise anything; it is asked again in the next time slot
                 traceback.print_exc()
                 answer = replace(answer, raised=in_a_line(error))
-            say(**answer.as_data())
+            say(answer)
     return 0
 
 

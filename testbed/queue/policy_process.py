@@ -13,16 +13,18 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from testbed.client.caller import Caller
+from testbed.encoding import to_json
 from testbed.errors import RequestError, TestbedError
 from testbed.interpreters import isolated
 from testbed.jobs.environment import worker_environment
 from testbed.jobs.logs import own_log
 from testbed.machine.process import Spawned, exit_in_words
 from testbed.machine.ready import ready
-from testbed.scheduling.messages import decision_from_json, state_to_json
+from testbed.queue.policy_messages import PolicyMessage
+from testbed.scheduling.messages import decision_from_json
 from testbed.scheduling.model import Decision, State
 
 READY_S = 60.0
@@ -111,7 +113,7 @@ class PolicyProcess:
             self._end()
             raise RequestError(str(error)) from error
         self._ready, self._asked_at = True, None
-        self.policy = str(message["ready"])
+        self.policy = str(message.ready)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -132,18 +134,16 @@ class PolicyProcess:
             self._ready, self._asked_at = True, None
         self._number += 1
         self._asked_at = time.monotonic()
-        self._send(
-            json.dumps({"number": self._number, "state": state_to_json(state)}).encode() + b"\n", deadline
-        )
+        self._send(json.dumps({"number": self._number, "state": to_json(state)}).encode() + b"\n", deadline)
         answer = self._next(deadline, wanted)
-        while answer.get("number") != self._number:  # the answer to an abandoned state
+        while answer.number != self._number:  # the answer to an abandoned state
             answer = self._next(deadline, wanted)
         self._asked_at = None
-        if "raised" in answer:
-            raise PolicyError(f"policy {self.policy} raised {answer['raised']} (log: {self._options.log})")
+        if answer.raised is not None:
+            raise PolicyError(f"policy {self.policy} raised {answer.raised} (log: {self._options.log})")
         try:
-            return decision_from_json(answer["decision"]), float(answer["took_s"])
-        except (KeyError, TypeError, ValueError) as error:
+            return decision_from_json(answer.decision), float(answer.took_s)
+        except (TypeError, ValueError) as error:
             raise PolicyError(f"policy {self.policy}: {error}") from error
 
     def _restart_if_needed(self, slot_s: float) -> None:
@@ -226,7 +226,7 @@ class PolicyProcess:
             except OSError as error:
                 raise self._ended() from error
 
-    def _next(self, deadline: float, wanted: Callable[[], bool]) -> dict[str, Any]:
+    def _next(self, deadline: float, wanted: Callable[[], bool]) -> PolicyMessage:
         """Receive the next message of the process."""
         assert self._socket is not None
         while not self._lines.whole:
@@ -251,11 +251,11 @@ class PolicyProcess:
                     f"policy {self.policy} wrote more than {_LONGEST_LINE_BYTES} bytes for an answer"
                 )
         try:
-            message = dict(json.loads(self._lines.whole.popleft()))
+            message = PolicyMessage.read(self._lines.whole.popleft())
         except (TypeError, ValueError, RecursionError) as error:
             self._asked_at = None  # it has answered
             raise PolicyError(f"policy {self.policy} wrote what is no answer: {error}") from error
-        if "refused" in message:
+        if message.refused is not None:
             self._end()
-            raise PolicyError(str(message["refused"]))
+            raise PolicyError(str(message.refused))
         return message

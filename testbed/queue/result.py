@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import fields
 
+from testbed.encoding import to_json
 from testbed.messages.queue import QueueStatus
 from testbed.messages.submission import QueuedRun, QueueModel, SubmissionResult
 from testbed.queue.account import port_counts
 from testbed.queue.queued import Queued, describe
 from testbed.queue.session import Session
-from testbed.scheduling.messages import job_to_json, limits_to_json
 from testbed.topology.model import Topology
 
 _COMPLAINTS_SHOWN = 3
@@ -64,8 +64,8 @@ def of_batch(jobs: Sequence[Queued], session: Session, topology: Topology) -> Su
         complaints=tuple(account.complaints),
         slots=tuple(account.slots),
         model=QueueModel(
-            limits=limits_to_json(session.rules.limits),
-            jobs=tuple(job_to_json(queued.model()) for queued in jobs if queued.arrival is not None),
+            limits=to_json(session.rules.limits),
+            jobs=tuple(to_json(queued.model()) for queued in jobs if queued.arrival is not None),
             ports=port_counts(session.initial_ports or {}),
         ),
     )

@@ -18,7 +18,7 @@ from testbed.jobs.request import system_name
 from testbed.plugins.policies import usual
 from testbed.scheduling.draws import poisson_s, stream
 from testbed.topology.addresses import Dpid
-from testbed.topology.fields import integer, is_number, listed, mapping, shown, text
+from testbed.topology.fields import is_number, listed, mapping, shown, text, whole
 from testbed.topology.units import Unit, unit_named
 from testbed.wire.spec import MAX_WORKERS
 
@@ -83,12 +83,12 @@ def parse(data: Any) -> Submission:
     gives the same jobs, to the last draw.
     """
     top = _mapping(data, "jobs file", _TOP)
-    seed = integer(top, "seed", 1, low=0, high=2**32 - 1)
-    slot_s = _number(top, "slot_s", 1.0, 0.1, 3600.0)
+    seed = whole(top.get("seed", 1), "seed", 0, 2**32 - 1)
+    slot_s = _number(top.get("slot_s", 1.0), "slot_s", 0.1, 3600.0)
     per_slot = None
     if "arrivals" in top:
         arrivals = mapping(top["arrivals"], "arrivals", ("per_slot",))
-        per_slot = _number(arrivals, "per_slot", None, 1e-6, 1e6, "arrivals.")
+        per_slot = _number(arrivals.get("per_slot"), "arrivals.per_slot", 1e-6, 1e6)
     if not isinstance(top.get("jobs"), list) or not top["jobs"]:
         raise RequestError(f"jobs: {shown(top.get('jobs', 'missing'))}; a list of jobs is accepted")
     drawing = Random(f"{seed}/workers")
@@ -105,8 +105,8 @@ def parse(data: Any) -> Submission:
         times = poisson_s(len(jobs), per_slot / slot_s, stream(seed, "arrivals"))
         jobs = [_at(job, time) for job, time in zip(jobs, times, strict=True)]
     jobs.sort(key=lambda job: job.arrival_s)
-    step = None if "step_gbps" not in top else _number(top, "step_gbps", None, 1e-6, 1e6)
-    return Submission(text(top, "policy", usual()), slot_s, seed, step, tuple(jobs))
+    step = None if "step_gbps" not in top else _number(top.get("step_gbps"), "step_gbps", 1e-6, 1e6)
+    return Submission(text(top.get("policy", usual()), "policy"), slot_s, seed, step, tuple(jobs))
 
 
 def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobSpec]:
@@ -118,15 +118,15 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
         raise RequestError(
             f"{path}.at_s: {shown(data['at_s'])}; with arrivals.per_slot the times of arrival are drawn"
         )
-    copies = integer(data, "copies", 1, low=1, high=MAX_JOBS, path=f"{path}.")
-    name = _text(data, "name", f"job-{path[5:-1]}", path)
+    copies = whole(data.get("copies", 1), f"{path}.copies", 1, MAX_JOBS)
+    name = text(data.get("name", f"job-{path[5:-1]}"), f"{path}.name")
     if not all(character.isalnum() or character in "-_." for character in name) or name.startswith("."):
         raise RequestError(
             f"{path}.name: {shown(name)}; letters, digits, hyphens, underscores and dots are accepted"
         )
     if len(name) > MAX_NAME:
         raise RequestError(f"{path}.name: {shown(name)}; up to {MAX_NAME} characters are accepted")
-    place, together = _place(data, path)
+    place = _place(data.get("place", TOGETHER), f"{path}.place")
     options = ALL_OPTIONS.parse(data, f"{path}.")
     slow = options.slow_workers
     made = []
@@ -134,20 +134,20 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
         made.append(
             JobSpec(
                 name=name if copies == 1 else f"{name}-{copy}",
-                script=_text(data, "script", "", path),
-                arguments=_arguments(data, path),
-                workers=_workers(data, path, place, drawing),
+                script=text(data.get("script", ""), f"{path}.script"),
+                arguments=_arguments(data.get("arguments", []), f"{path}.arguments"),
+                workers=_workers(data.get("workers"), path, place, drawing),
                 place=place,
-                together=together,
-                ps=_unit(data, path),
-                iterations=integer(data, "iterations", 1, low=1, high=10**9, path=f"{path}."),
-                megabytes=_number(data, "megabytes", None, 1e-6, 1e6, f"{path}."),
-                update_ms=_number(data, "update_ms", 0.0, 0.0, 1e7, f"{path}."),
+                together=data.get("place") == TOGETHER,
+                ps=_unit(data.get("ps"), f"{path}.ps"),
+                iterations=whole(data.get("iterations", 1), f"{path}.iterations", 1, 10**9),
+                megabytes=_number(data.get("megabytes"), f"{path}.megabytes", 1e-6, 1e6),
+                update_ms=_number(data.get("update_ms", 0.0), f"{path}.update_ms", 0.0, 1e7),
                 limit_s=None
                 if "limit_s" not in data
-                else _number(data, "limit_s", None, 0.1, 1e7, f"{path}."),
-                arrival_s=_number(data, "at_s", 0.0, 0.0, 1e7, f"{path}."),
-                sync=_sync(data, path),
+                else _number(data.get("limit_s"), f"{path}.limit_s", 0.1, 1e7),
+                arrival_s=_number(data.get("at_s", 0.0), f"{path}.at_s", 0.0, 1e7),
+                sync=_sync(data.get("sync"), f"{path}.sync"),
                 options=replace(options, stragglers=str(slow.of_copy(copy - 1)) if slow else None),
             )
         )
@@ -164,10 +164,7 @@ def _mapping(raw: Any, path: str, accepted: tuple[str, ...]) -> Mapping[str, Any
     return mapping(raw, path, accepted)
 
 
-def _workers(
-    data: Mapping[str, Any], path: str, place: tuple[tuple[Dpid, int], ...] | None, drawing: Random
-) -> int:
-    raw = data.get("workers")
+def _workers(raw: Any, path: str, place: tuple[tuple[Dpid, int], ...] | None, drawing: Random) -> int:
     if place is not None:
         total = sum(count for _, count in place)
         if raw not in (None, total):
@@ -182,61 +179,48 @@ def _workers(
     return int(drawing.choice(choices))
 
 
-def _place(data: Mapping[str, Any], path: str) -> tuple[tuple[tuple[Dpid, int], ...] | None, bool]:
-    if "place" not in data or data["place"] == TOGETHER:
-        return None, "place" in data
+def _place(raw: Any, at: str) -> tuple[tuple[Dpid, int], ...] | None:
+    if raw == TOGETHER:
+        return None
     accepted = f"UNIT:WORKERS such as u1:2,u2:2, or the word {TOGETHER}, is accepted"
-    if not isinstance(data["place"], str):
-        raise RequestError(f"{path}.place: {shown(data['place'])}; {accepted}")
+    if not isinstance(raw, str):
+        raise RequestError(f"{at}: {shown(raw)}; {accepted}")
     try:
-        return parse_place(data["place"]), False
+        return parse_place(raw)
     except RequestError as error:
-        raise RequestError(f"{path}.place: {str(error).removeprefix('--place ')}") from error
+        raise RequestError(f"{at}: {str(error).removeprefix('--place ')}") from error
 
 
-def _unit(data: Mapping[str, Any], path: str) -> Unit | None:
-    raw = data.get("ps")
+def _unit(raw: Any, at: str) -> Unit | None:
     if raw is None:
         return None
     try:
         return unit_named(raw)
     except RequestError as error:
-        raise RequestError(f"{path}.ps: {shown(raw)}; a unit such as u3 is accepted") from error
+        raise RequestError(f"{at}: {shown(raw)}; a unit such as u3 is accepted") from error
 
 
-def _sync(data: Mapping[str, Any], path: str) -> str | None:
-    if data.get("sync") is None:
+def _sync(raw: Any, at: str) -> str | None:
+    if raw is None:
         return None
-    name = _text(data, "sync", "", path)
+    name = text(raw, at)
     try:
         return system_name(name)
     except RequestError as error:
-        raise RequestError(f"{path}.sync: {str(error).removeprefix('--sync ')}") from error
+        raise RequestError(f"{at}: {str(error).removeprefix('--sync ')}") from error
 
 
-def _arguments(data: Mapping[str, Any], path: str) -> tuple[str, ...]:
-    raw = data.get("arguments", [])
+def _arguments(raw: Any, at: str) -> tuple[str, ...]:
     if not isinstance(raw, list) or not all(isinstance(word, str) or is_number(word) for word in raw):
-        raise RequestError(f"{path}.arguments: {shown(raw)}; a list of words and numbers is accepted")
+        raise RequestError(f"{at}: {shown(raw)}; a list of words and numbers is accepted")
     return tuple(str(word) for word in raw)
 
 
-def _text(data: Mapping[str, Any], key: str, default: str, path: str) -> str:
-    try:
-        return text(data, key, default)
-    except RequestError as error:
-        raise RequestError(f"{path}.{error}") from error
-
-
-def _number(
-    data: Mapping[str, Any], key: str, default: float | None, low: float, high: float, path: str = ""
-) -> float:
-    raw = data.get(key, default)
+def _number(raw: Any, at: str, low: float, high: float) -> float:
+    """Check a number; None: it is missing."""
     if not is_number(raw) or not low <= raw <= high:
-        raise RequestError(
-            f"{path}{key}: {'missing' if raw is None else shown(raw)}; a number from {low:g} to {high:g} is "
-            f"accepted"
-        )
+        value = "missing" if raw is None else shown(raw)
+        raise RequestError(f"{at}: {value}; a number from {low:g} to {high:g} is accepted")
     return float(raw)
 
 

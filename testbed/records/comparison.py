@@ -5,10 +5,11 @@ results and inputs.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from testbed.messages.coding import plain
 from testbed.records.measures import Measure, known, measures
 from testbed.records.outcome import Outcome, claims_of, outcome_of, outcomes
 from testbed.records.record import Input, Record
@@ -136,11 +137,11 @@ def _facts(record: Record) -> Iterator[tuple[str, str]]:
     yield from ((f"option {name}", value) for name, value in _flat(set_up.options))
     yield from ((f"seed {name}", str(value)) for name, value in set_up.seeds.items())
     yield from ((f"configuration {name}", value) for name, value in _flat(record.configuration or {}))
-    yield from ((f"network {name}", value) for name, value in _flat(set_up.network))
+    yield from ((f"network {name}", value) for name, value in _flat(plain(set_up.network)))
     yield from ((f"version of {name}", value) for name, value in set_up.versions.items())
-    yield from ((f"source {name}", value) for name, value in _flat(set_up.source))
+    yield from ((f"source {name}", value) for name, value in _flat(plain(set_up.source)))
     yield from ((f"variable {name}", value) for name, value in set_up.environment.items())
-    yield from ((f"host {name}", value) for name, value in _flat(set_up.host))
+    yield from ((f"host {name}", value) for name, value in _flat(plain(set_up.host)))
     for run in record.runs:
         for number, step in enumerate(run.steps, 1):
             yield f"step {number} in run {run.number}", f"{step.run_s:.0f} s: {step.command}"
@@ -241,7 +242,7 @@ def _rows(sides: Sequence[Side]) -> Iterator[NumberRow]:
         yield NumberRow(known(name), means, tuple(each.get(name) for each in judged))
 
 
-def _in_order(values: Sequence[Mapping[str, Any]]) -> list[str]:
+def _in_order(values: Sequence[Iterable[str]]) -> list[str]:
     return list(dict.fromkeys(name for each in values for name in each))
 
 

@@ -17,7 +17,11 @@ Figure: TypeAlias = Mapping[str, Any]
 """The report of `testbed reproduce`, with a paper's own rows and settings."""
 Outcome: TypeAlias = RunResult | SubmissionResult | ScriptResult | Figure
 
-KINDS: Mapping[str, Any] = {"run": RunResult, "submit": SubmissionResult, "script": ScriptResult}
+KINDS: Mapping[str, type[RunResult | SubmissionResult | ScriptResult]] = {
+    "run": RunResult,
+    "submit": SubmissionResult,
+    "script": ScriptResult,
+}
 """The types of commands' results, by command."""
 
 

@@ -9,15 +9,16 @@ import fcntl
 import json
 import os
 import platform
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from testbed.client.runtime import Runtime
 from testbed.errors import OwnerError, RequestError, TestbedError
-from testbed.messages.coding import decode
+from testbed.messages.coding import as_json, decode
 from testbed.messages.script import StepOfRun
+from testbed.records.facts import RecordedHost, RecordedNetwork, RecordedSource, RecordedTestbed
 
 T = TypeVar("T")
 
@@ -61,12 +62,12 @@ class SetUp:
     options: Mapping[str, Any]  # the requested options, by name
     seeds: Mapping[str, int]
     inputs: tuple[Input, ...]
-    testbed: Mapping[str, Any] | None  # name, pid, configuration
-    network: Mapping[str, Any]  # circuits, faults and links set by hand, at its start
+    testbed: RecordedTestbed | None
+    network: RecordedNetwork  # at its start
     versions: Mapping[str, str]
-    source: Mapping[str, Any]  # commits, and whether files changed: of the project and the input's repository
+    source: RecordedSource
     environment: Mapping[str, str]  # variables that libraries read
-    host: Mapping[str, Any]
+    host: RecordedHost
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +180,12 @@ class Record:
         """Return whether it was made on this host. Another host's locks and testbeds are not visible here, so
         its written state counts.
         """
-        return bool(self.set_up.host.get("name") == platform.node())
+        return bool(self.set_up.host.name == platform.node())
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of `record.json`, which does not include the record's folder."""
-        data = {"format": FORMAT, **asdict(self)}
-        del data["folder"]
-        for run in data["runs"]:
-            del run["folder"]
-        return data
+        runs = [dict(_without_folder(run)) for run in self.runs]
+        return {"format": FORMAT, **dict(_without_folder(replace(self, runs=()))), "runs": runs}
 
     def _killed(self, failure: str = "the command was killed") -> Self:
         runs = tuple(run if run.ended is not None else replace(run, failure=failure) for run in self.runs)
@@ -211,6 +209,13 @@ class Record:
         return replace(self, state=state, ended=ended, failure=failure, runs=(run,))
 
 
+def _without_folder(message: Run | Record) -> Iterator[tuple[str, Any]]:
+    """Yield the fields but for the folder, as JSON data."""
+    for each in fields(message):
+        if each.name != "folder":
+            yield each.name, as_json(getattr(message, each.name))
+
+
 def _read(kind: type[T], data: Any, what: str) -> T:
     """Decode a message of a record's file. Raises RequestError for another form."""
     try:
@@ -219,16 +224,17 @@ def _read(kind: type[T], data: Any, what: str) -> T:
         raise RequestError(str(error)) from error
 
 
-def _lives(testbed: Mapping[str, Any] | None) -> bool:
+def _lives(testbed: RecordedTestbed | None) -> bool:
     """Return whether the record's testbed still runs, by its name and main process."""
     if testbed is None:
         return False
     try:
-        runtime = Runtime.of(str(testbed["name"]))
-        return runtime.alive() and runtime.read_main().get("pid") == testbed["pid"]
+        runtime = Runtime.of(str(testbed.name))
+        main = runtime.read_main()
+        return runtime.alive() and main is not None and main.pid == testbed.pid
     except OwnerError:  # it runs, and is another user's
         return True
-    except (TestbedError, KeyError):
+    except TestbedError:
         return False
 
 

@@ -27,6 +27,7 @@ from testbed.errors import RequestError, TestbedError
 from testbed.messages.events import BatchQueued, Event, JobBegun, OutputLine, OutputMissed
 from testbed.messages.script import StepOfRun
 from testbed.records import logs, set_up
+from testbed.records.facts import RecordedNetwork
 from testbed.records.record import (
     CONFIGURATION,
     DONE,
@@ -83,6 +84,14 @@ class Asked:
     runtime: Runtime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class RecordFiles:
+    """The files of a record that the testbed writes: the result, and the folder of bounded logs."""
+
+    result: Path
+    logs: Path | None = None
+
+
 class RunRecorder:
     """The record of one run. The command passes its events to `hear` and its result to `take`."""
 
@@ -108,21 +117,20 @@ class RunRecorder:
         self._recorder.has_run, self.interrupted = True, self.interrupted or interrupted
         self.run = replace(self.run, failure=got.failure, verdict=got.verdict, trustworthy=got.trustworthy)
 
-    def left_to_testbed(self, jobs: Sequence[str], with_logs: bool) -> dict[str, Any]:
-        """Return the part of a request by which the testbed writes the result and these jobs' logs; empty
-        without a record.
+    def left_to_testbed(self, jobs: Sequence[str], with_logs: bool) -> RecordFiles | None:
+        """Return the files of the record that the testbed writes, among them these jobs' logs; None without a
+        record.
         """
         if self._recorder.folder is None:
-            return {}
+            return None
         self._recorder.queue()
-        asked: dict[str, Any] = {"record": str(self.run.folder / RESULT)}
-        if with_logs:
-            for job in jobs:
-                self._recorder.write(
-                    "its logs", partial((self.run.folder / LOGS / job).mkdir, parents=True, exist_ok=True)
-                )
-            asked |= {"logs": str(self.run.folder / LOGS), "bounded_logs": True}
-        return asked
+        if not with_logs:
+            return RecordFiles(self.run.folder / RESULT)
+        for job in jobs:
+            self._recorder.write(
+                "its logs", partial((self.run.folder / LOGS / job).mkdir, parents=True, exist_ok=True)
+            )
+        return RecordFiles(self.run.folder / RESULT, self.run.folder / LOGS)
 
     def keep_copy(self, file: Path) -> None:
         """Copy a file that the run made into the record."""
@@ -227,7 +235,7 @@ class Recorder:
             return
         asked, now, folder = self._asked, time.time(), None
         configuration = set_up.configuration_of(asked.runtime) if asked.runtime else None
-        known = self._gather(configuration)
+        known = self._gather(None if configuration is None else int(configuration["ocs"]["seed"]))
         try:
             with self._caller.acting():
                 folder = self._store.new(asked.command, now)
@@ -288,15 +296,15 @@ class Recorder:
             os.close(self._lock)
             self._lock = -1
 
-    def _gather(self, configuration: Mapping[str, Any] | None) -> SetUp:
+    def _gather(self, ocs_seed: int | None) -> SetUp:
         """Gather everything known beforehand, except the inputs, which are copied later."""
         asked = self._asked
         options = set_up.options_of(asked.options)
-        network = set_up.network_of(asked.runtime) if asked.runtime else {}
+        network = set_up.network_of(asked.runtime) if asked.runtime else RecordedNetwork()
         script = next((path for role, path in asked.inputs if role in set_up.CODE), None)
         return SetUp(
             options=options,
-            seeds=set_up.seeds_of(options, configuration, network.get("faults", ())),
+            seeds=set_up.seeds_of(options, ocs_seed, network.faults or ()),
             inputs=(),
             testbed=set_up.testbed_facts(asked.runtime) if asked.runtime else None,
             network=network,
@@ -419,7 +427,7 @@ def _is_interruption(error: BaseException) -> bool:
     return gone or isinstance(error, KeyboardInterrupt)
 
 
-def _text(data: Mapping[str, Any]) -> bytes:
+def _text(data: object) -> bytes:
     return (json.dumps(data, indent=1) + "\n").encode()
 
 

@@ -13,8 +13,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,16 @@ from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.errors import TestbedError
 from testbed.messages.coding import as_json, decode
-from testbed.messages.links import FaultStatus, LinkSetting
+from testbed.messages.links import LinkSetting
 from testbed.messages.status import Status
+from testbed.records.facts import (
+    RecordedFault,
+    RecordedHost,
+    RecordedLink,
+    RecordedNetwork,
+    RecordedSource,
+    RecordedTestbed,
+)
 from testbed.records.record import INPUTS, Input
 from testbed.report import host
 
@@ -53,13 +60,13 @@ def _plain(value: Any) -> Any:
 
 def seeds_of(
     options: Mapping[str, Any],
-    configuration: Mapping[str, Any] | None,
-    faults: Iterable[Mapping[str, Any]] = (),
+    ocs_seed: int | None,
+    faults: Iterable[RecordedFault] = (),
 ) -> dict[str, int]:
-    """Return all known seeds, by their source."""
+    """Return all known seeds, by their source; `ocs_seed` is the configuration's."""
     seeds: dict[str, int] = {}
-    if configuration is not None:
-        seeds["ocs"] = int(configuration["ocs"]["seed"])
+    if ocs_seed is not None:
+        seeds["ocs"] = ocs_seed
     submission = options.get("submission")
     queue = submission if isinstance(submission, dict) else {}
     for source, value in (("submission", queue.get("seed")), ("options", options.get("seed"))):
@@ -72,8 +79,8 @@ def seeds_of(
         if match := _SEED.search(words):
             seeds[source] = int(match[1])
     for fault in faults:
-        if isinstance(seed := fault.get("seed"), int):
-            seeds[f"faults.{fault['link']}.{fault['direction']}"] = seed
+        if isinstance(fault.seed, int):
+            seeds[f"faults.{fault.link}.{fault.direction}"] = fault.seed
     return seeds
 
 
@@ -122,17 +129,19 @@ def versions() -> dict[str, str]:
     return by_package
 
 
-def source(script: Path | None, caller: Caller) -> dict[str, Any]:
+def source(script: Path | None, caller: Caller) -> RecordedSource:
     """Return the commits of the project and of the script's repository, and whether their files differ from
     these.
     """
-    folders = {"": environment.CHECKOUT} | ({"script_": script.parent} if script else {})
-    facts: dict[str, Any] = {}
-    for prefix, folder in folders.items():
-        commit = _git(folder, caller, "rev-parse", "HEAD")
-        changed = _git(folder, caller, "status", "--porcelain", "--untracked-files=no") if commit else None
-        facts |= {f"{prefix}commit": commit, f"{prefix}changed": None if changed is None else bool(changed)}
-    return facts
+    project = _commit(environment.CHECKOUT, caller)
+    return RecordedSource(*project, *(_commit(script.parent, caller) if script else ()))
+
+
+def _commit(folder: Path, caller: Caller) -> tuple[str | None, bool | None]:
+    """Return the commit of a folder's repository, and whether its files differ from it; None if unknown."""
+    commit = _git(folder, caller, "rev-parse", "HEAD")
+    changed = _git(folder, caller, "status", "--porcelain", "--untracked-files=no") if commit else None
+    return commit, None if changed is None else bool(changed)
 
 
 def _git(folder: Path, caller: Caller, *words: str) -> str | None:
@@ -160,11 +169,12 @@ def heeded(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in sorted(environ.items()) if HEEDED.fullmatch(name)}
 
 
-def host_facts() -> dict[str, Any]:
-    """Return the facts of this host for a record."""
-    facts = {"name": platform.node(), "processor": _processor(), **asdict(host.facts())}
-    del facts["python"]  # listed in the versions
-    return facts
+def host_facts() -> RecordedHost:
+    """Return the facts of this host for a record. Python is among the versions."""
+    here = host.facts()
+    return RecordedHost(
+        platform.node(), _processor(), here.kernel, here.cores, here.memory_bytes, here.machine
+    )
 
 
 def _processor() -> str:
@@ -175,12 +185,12 @@ def _processor() -> str:
     return platform.machine()
 
 
-def testbed_facts(runtime: Runtime) -> dict[str, Any] | None:
+def testbed_facts(runtime: Runtime) -> RecordedTestbed | None:
     """Return the testbed's name, main process's pid, and configuration's name."""
-    main: dict[str, Any] = {}
     with contextlib.suppress(TestbedError):
-        main = runtime.read_main()
-    return {key: main.get(key) for key in ("name", "pid", "configuration")} if main else None
+        if main := runtime.read_main():
+            return RecordedTestbed(main.name, main.pid, main.configuration)
+    return None
 
 
 def configuration_of(runtime: Runtime) -> dict[str, Any] | None:
@@ -190,22 +200,18 @@ def configuration_of(runtime: Runtime) -> dict[str, Any] | None:
     return None
 
 
-def network_of(runtime: Runtime) -> dict[str, Any]:
+def network_of(runtime: Runtime) -> RecordedNetwork:
     """Return a testbed's present circuits, faults and changed links; empty if it does not answer."""
     with contextlib.suppress(TestbedError, KeyError):
         status = decode(Status, rpc.call(runtime.socket, "status", timeout_s=_ANSWER_S), "status")
         answer = rpc.call(runtime.socket, "link", timeout_s=_ANSWER_S, action="list")
         links = [link for link in decode(tuple[LinkSetting, ...], answer, "links") if link.is_changed]
-        return {
-            "circuits": sorted(sorted(pair) for pair in status.circuits or []),
-            "faults": _faults(status.faults),
-            "links": [
-                {key: getattr(link, key) for key in ("link", "by_hand_mbps", "up", "delay_ms", "jitter_ms")}
+        return RecordedNetwork(
+            circuits=tuple(sorted((min(pair), max(pair)) for pair in status.circuits or [])),
+            faults=tuple(decode(RecordedFault, as_json(fault), "fault") for fault in status.faults),
+            links=tuple(
+                RecordedLink(link.link, link.by_hand_mbps, link.up, link.delay_ms, link.jitter_ms)
                 for link in links
-            ],
-        }
-    return {}
-
-
-def _faults(states: Sequence[FaultStatus]) -> list[dict[str, Any]]:
-    return [{key: value for key, value in state.items() if key != "counters"} for state in as_json(states)]
+            ),
+        )
+    return RecordedNetwork()

@@ -7,12 +7,12 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from testbed.client.terminal_text import line
 from testbed.messages.result import MeanResult, RepeatedRuns, RunResult
 from testbed.messages.script import DoneStep, ScriptResult, StepOfRun
 from testbed.records.comparison import Comparison, Differing, NumberRow, Side, means_by_name
+from testbed.records.facts import RecordedSource
 from testbed.records.measures import known
 from testbed.records.outcome import Outcome, claims_of, outcomes
 from testbed.records.record import Record, Run
@@ -101,13 +101,11 @@ def page(record: Record) -> str:
         f"  began {when(record.began)}{ended}",
     ]
     if set_up.testbed:
-        lines.append(
-            f"  on testbed {set_up.testbed['name']}, configuration {set_up.testbed['configuration']}"
-        )
+        lines.append(f"  on testbed {set_up.testbed.name}, configuration {set_up.testbed.configuration}")
     host = set_up.host
     lines += [
-        f"  host {host.get('name')}: {host.get('processor')}, {host.get('cores')} cores, Linux "
-        f"{host.get('kernel')}",
+        f"  host {host.name or None}: {host.processor or None}, {host.cores or None} cores, Linux "
+        f"{host.kernel or None}",
         f"  versions {', '.join(f'{name} {version}' for name, version in set_up.versions.items())}",
         *_source(set_up.source),
     ]
@@ -133,13 +131,16 @@ def page(record: Record) -> str:
     return "\n".join(map(line, lines))
 
 
-def _source(source: Mapping[str, Any]) -> list[str]:
-    lines = []
-    for prefix, of in (("", "project"), ("script_", "script")):
-        if commit := source.get(f"{prefix}commit"):
-            changed = ", with changes" if source.get(f"{prefix}changed") else ""
-            lines.append(f"  {of} at commit {commit}{changed}")
-    return lines
+def _source(source: RecordedSource) -> list[str]:
+    commits = (
+        ("project", source.commit, source.changed),
+        ("script", source.script_commit, source.script_changed),
+    )
+    return [
+        f"  {of} at commit {commit}{', with changes' if changed else ''}"
+        for of, commit, changed in commits
+        if commit
+    ]
 
 
 def _run_lines(run: Run, runs: int) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,19 @@ from testbed.topology.model import Topology
 VERSION = 1
 
 
-def document(
-    host: HostFacts,
-    topology: Topology,
-    runs: Mapping[str, RunResult],
-    scripts: Mapping[str, Mapping[str, Any]],
-) -> DemoReport:
-    """Make the document from the runs' results and the scripts' own JSON, both by job. Raises TestbedError if
-    one cannot be read.
-    """
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A training's result, and the JSON that its script wrote."""
+
+    run: RunResult
+    script: Any
+
+
+def document(host: HostFacts, topology: Topology, trainings: Mapping[str, Training]) -> DemoReport:
+    """Make the document from the trainings by job. Raises TestbedError if one cannot be read."""
+    runs = {sync: training.run for sync, training in trainings.items()}
     events = merged_events(runs)
-    measures = {sync: job_measures(run, scripts[sync]) for sync, run in runs.items()}
+    measures = {sync: job_measures(each.run, each.script) for sync, each in trainings.items()}
     return DemoReport(
         version=VERSION,
         host=ReportHost(**asdict(host), memory=host.memory_bytes),
@@ -64,7 +66,7 @@ def below_threshold(report: DemoReport, threshold: float) -> list[str]:
     ]
 
 
-def write_json(path: Path, report: DemoReport | Mapping[str, Any]) -> None:
+def write_json(path: Path, report: object) -> None:
     """Replace the file atomically."""
     with replacing(path) as draft:
         draft.write_text(json.dumps(as_json(report), indent=1) + "\n", encoding="utf-8")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from testbed.report.style import MUTED, look
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -18,7 +19,7 @@ def named(name: str, width: int = 24) -> str:
     return textwrap.fill(look(name).title, max(8, width))
 
 
-def beside(axes: Axes, entries: Mapping[str, Any], title: str | None = None) -> None:
+def beside(axes: Axes, entries: Mapping[str, Artist | tuple[Artist, ...]], title: str | None = None) -> None:
     """Put a legend to the right of a panel, outside its curves, in the order of the entries. A tuple of
     handles makes one entry.
     """

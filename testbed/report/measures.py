@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 from testbed.errors import TestbedError
 from testbed.messages.links import LinkDelta
@@ -25,7 +25,25 @@ GRADIENT_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 Span = tuple[float, float, int]  # start and end in seconds, bytes
 
 
-def job_measures(run: RunResult, script: Mapping[str, Any]) -> JobMeasures:
+@dataclass(frozen=True, slots=True)
+class TrainingFigures:
+    """The figures that rank 0 of the script wrote."""
+
+    iterations: int
+    params: int
+    dtype: str
+    test_accuracy: float
+    epochs: int
+    iteration_ms_list: Sequence[float]
+    loss: Sequence[float]
+
+    @classmethod
+    def of(cls, script: Any) -> Self:
+        """Read the script's JSON. KeyError names the first missing figure."""
+        return cls(*(script[each.name] for each in fields(cls)))
+
+
+def job_measures(run: RunResult, script: Any) -> JobMeasures:
     """Compute a job's measures from a run's result and the JSON that rank 0 of the script wrote. Raises
     TestbedError, which names missing data.
     """
@@ -35,23 +53,24 @@ def job_measures(run: RunResult, script: Mapping[str, Any]) -> JobMeasures:
         silent = [worker.host for worker in run.workers if worker.stats is None]
         if silent:
             raise TestbedError(f"{job}: no statistics from the workers on {', '.join(silent)}")
-        iterations = int(script["iterations"])
-        gradients = int(script["params"]) * GRADIENT_BYTES[script["dtype"]]
+        figures = TrainingFigures.of(script)
+        iterations = int(figures.iterations)
+        gradients = int(figures.params) * GRADIENT_BYTES[figures.dtype]
         comm = comm_ms_per_iteration([worker["allreduce"] for worker in stats], iterations, gradients)
         return JobMeasures(
             sync=run.sync,
             hosts=run.hosts,
             ps_host=run.ps_host,
-            test_accuracy=float(script["test_accuracy"]),
+            test_accuracy=float(figures.test_accuracy),
             iterations=iterations,
-            epochs=int(script["epochs"]),
-            params=int(script["params"]),
-            dtype=script["dtype"],
+            epochs=int(figures.epochs),
+            params=int(figures.params),
+            dtype=figures.dtype,
             scale=int(script.get("scale", 1)),
-            iteration_ms=statistics.median(script["iteration_ms_list"]),
+            iteration_ms=statistics.median(figures.iteration_ms_list),
             comm_ms=statistics.median(comm),
-            loss=tuple(map(float, script["loss"])),
-            iteration_ms_list=tuple(map(float, script["iteration_ms_list"])),
+            loss=tuple(map(float, figures.loss)),
+            iteration_ms_list=tuple(map(float, figures.iteration_ms_list)),
             comm_ms_list=tuple(comm),
             wall_s=float(run.wall_s),
             retransmits=retransmits(stats),

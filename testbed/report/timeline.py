@@ -17,12 +17,13 @@ from testbed.messages.report import DemoReport
 from testbed.messages.verdict import JobVerdict
 from testbed.report.layout import arrange, beside, headline, named
 from testbed.report.style import FAINT, INK, MUTED, look
+from testbed.telemetry.series import Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BUSY, SOFTIRQ = 0, 1  # columns of `cores` in the file (testbed/telemetry/summary.py, series)
+BUSY, SOFTIRQ = 0, 1  # columns of `cores` in the file (testbed/telemetry/series.py)
 MOST_CORES = 3  # up to so many have a line each
 CORE_LOOKS = ((INK, "-"), ("#6B7785", "-"), ("#A9B4C0", "-"))
 TRUST = {True: ("trustworthy", INK), False: ("not trustworthy", "#B42318"), None: ("no verdict", INK)}
@@ -97,18 +98,17 @@ class Samples:
 
     @classmethod
     def read(cls, path: Path) -> Samples:
-        """Read the .npz file of a job's samples (testbed/telemetry/summary.py, series)."""
-        with np.load(path) as file:
-            time_s, link_time_s = file["time_s"].astype(float), file["link_time_s"].astype(float)
-            cores = smooth(time_s, file["cores"].astype(float))
-            rates = file["rates_mbps"].astype(float)
-            mbps = file["sent"].max(axis=2) * 8e-6 / np.diff(link_time_s, prepend=0.0).clip(1e-3)[:, None]
-            rated = bool((rates > 0).any())
-            shares = mbps[:, rates > 0] / rates[rates > 0] if rated else mbps
-            link = shares.max(axis=1) if shares.size else np.zeros(len(link_time_s))
-            return cls(
-                time_s, cores[:, :, BUSY], cores[:, :, SOFTIRQ], file["late_ms"], link_time_s, link, rated
-            )
+        """Read the .npz file of a job's samples (testbed/telemetry/series.py)."""
+        series = Series.read(path)
+        time_s, link_time_s = series.time_s.astype(float), series.link_time_s.astype(float)
+        cores = smooth(time_s, series.cores.astype(float))
+        rates = series.rates_mbps.astype(float)
+        mbps = series.sent.max(axis=2) * 8e-6 / np.diff(link_time_s, prepend=0.0).clip(1e-3)[:, None]
+        rated = bool((rates > 0).any())
+        shares = mbps[:, rates > 0] / rates[rates > 0] if rated else mbps
+        link = shares.max(axis=1) if shares.size else np.zeros(len(link_time_s))
+        busy, softirq = cores[:, :, BUSY], cores[:, :, SOFTIRQ]
+        return cls(time_s, busy, softirq, series.late_ms, link_time_s, link, rated)
 
 
 def smooth(time_s: Floats, seconds: Floats) -> Floats:
@@ -185,7 +185,7 @@ def _legends(rows: Any, jobs: Mapping[str, Samples], rated: bool) -> None:
         for label, height in samples.heights().items():
             heights.setdefault(label, []).append(height)
     ordered = sorted(heights, key=lambda label: -float(np.mean(heights[label])))
-    lines: dict[str, Any] = {label: Line2D([], [], linewidth=1.2) for label in ordered}
+    lines = {label: Line2D([], [], linewidth=1.2) for label in ordered}
     for order, label in enumerate(ordered):
         colour, style = CORE_LOOKS[order % len(CORE_LOOKS)]
         lines[label].set(color=colour, linestyle=style)

@@ -14,8 +14,9 @@ from numbers import Integral, Real
 from typing import Any
 
 from testbed.errors import RequestError
-from testbed.ocs.timetable import LONGEST_MS, MAX_MATCHINGS, SHORTEST_MS
+from testbed.ocs.timetable import LONGEST_MS, SHORTEST_MS
 from testbed.scheduling.model import Decision, Job, Limits, Pair, Rotation, RotationTurn, UnitIndex
+from testbed.wire.places import MAX_MATCHINGS
 
 MOST = 1_000_000
 """The largest number of a unit's ports or places, of its workers of a job, and of circuits between two

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import asdict, dataclass
 
 from testbed.aggregation.figure import Figure
 from testbed.aggregation.system import System
@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     policies(), papers(), usual()  # these raise if two systems declare the same name
     if options.json:
-        print(json.dumps({name: described(system) for name, system in systems().items()}, indent=2))
+        print(json.dumps({name: asdict(described(system)) for name, system in systems().items()}, indent=2))
         return 0
     width = max(map(len, systems()))
     for name, system in systems().items():
@@ -59,18 +59,37 @@ def figures_beside(system: System) -> tuple[Figure, ...]:
     return tuple(papers().get(system.paper, {}).values()) if system.paper else ()
 
 
-def described(system: System) -> dict[str, Any]:
-    """Describe a system as data for --json. `instead` is the system that sums a job when its engines have no
+@dataclass(frozen=True, slots=True)
+class ListedFigure:
+    """A figure of a system's paper."""
+
+    name: str
+    on_testbed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ListedSystem:
+    """A system, as --json describes it. `instead` is the system that sums a job when its engines have no
     room.
     """
-    return {
-        "summary": system.summary,
-        "engines": sorted(system.programs),
-        "instead": system.instead,
-        "server": system.server,
-        "policies": list(system.policies.factories) if system.policies else [],
-        "paper": system.paper,
-        "figures": [
-            {"name": figure.name, "on_testbed": figure.on_testbed} for figure in figures_beside(system)
-        ],
-    }
+
+    summary: str
+    engines: list[str]
+    instead: str | None
+    server: str
+    policies: list[str]
+    paper: str | None
+    figures: list[ListedFigure]
+
+
+def described(system: System) -> ListedSystem:
+    """Describe a system for --json."""
+    return ListedSystem(
+        system.summary,
+        sorted(system.programs),
+        system.instead,
+        system.server,
+        list(system.policies.factories) if system.policies else [],
+        system.paper,
+        [ListedFigure(figure.name, figure.on_testbed) for figure in figures_beside(system)],
+    )

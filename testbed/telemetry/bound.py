@@ -101,16 +101,17 @@ class Bound:
 
     def said(self) -> BoundResult:
         """Convert the bound for a job's result."""
-        numbers: dict[str, Any] = {
-            name: round(value, 4) if isinstance(value, float) else value
-            for name, value in asdict(self).items()
-        }
+        numbers = {name: _rounded(value) for name, value in asdict(self).items()}
         return BoundResult(**numbers, ratio=round(self.ratio, 4), how=self.how)
 
     @classmethod
     def of(cls, said: BoundResult) -> Self:
         """Restore the bound from a job's result."""
         return cls(**{each.name: getattr(said, each.name) for each in fields(cls)})
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 4) if isinstance(value, float) else value
 
 
 def coarse(evidence: Evidence) -> Bound | None:

@@ -4,7 +4,6 @@ Pure.
 
 from __future__ import annotations
 
-import io
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -23,6 +22,7 @@ from testbed.messages.result import (
 from testbed.telemetry.counters import BUSY, DROPPED, IOWAIT, SOFTIRQ, SQUEEZED, STEAL
 from testbed.telemetry.evidence import Evidence
 from testbed.telemetry.samples import BACKLOG, BYTES_AB, BYTES_BA, QUEUE_DROPS, Recording
+from testbed.telemetry.series import Series
 from testbed.telemetry.timelines import Round
 from testbed.telemetry.verdict import by_core
 
@@ -75,16 +75,7 @@ def _p99(values: Sequence[float]) -> float | None:
 
 
 def series(recording: Recording, rounds: Sequence[Round] = ()) -> bytes:
-    """Make an .npz file of the samples. Rows are the intervals between samples; all arrays except `late_ms`
-    and `backlog` count what happened in an interval.
-
-    time_s (rows): the interval's end, from the first sample on. late_ms (rows). cores (rows, cores, 4), in
-    seconds: busy, softirq, steal, iowait. softnet (rows, cores, 2): dropped, squeezed. waiting_s (rows). Only
-    some samples read links, and only links that carried something are kept: links, rates_mbps (0: none),
-    link_time_s (link rows), sent (link rows, links, 2) in bytes by direction, queue_drops and backlog in
-    bytes (link rows, links). segments (rows, switches): in use, of `switches`. round_end_s and round_ms
-    (rounds), if the job's rounds were seen.
-    """
+    """Make the .npz file of the samples (testbed/telemetry/series.py)."""
     samples = recording.samples
     origin = samples[0].at_s
     read = [sample.links for sample in samples if sample.links is not None]
@@ -93,33 +84,28 @@ def series(recording: Recording, rounds: Sequence[Round] = ()) -> bytes:
     values = values[:, carried]
     cores = np.array([sample.machine.cores for sample in samples])
     switches = sorted({switch for sample in samples for switch in sample.segments})
-    arrays = {
-        "began_unix": np.float64(recording.began_unix),
-        "time_s": np.array([sample.at_s - origin for sample in samples[1:]], np.float32),
-        "late_ms": np.array([(sample.late_s or 0.0) * 1e3 for sample in samples[1:]], np.float32),
-        "cores": np.diff(cores[:, :, [BUSY, SOFTIRQ, STEAL, IOWAIT]], axis=0).round(3).astype(np.float32),
-        "softnet": _counts(
-            np.array([sample.machine.softnet for sample in samples])[:, :, [DROPPED, SQUEEZED]]
-        ),
-        "waiting_s": np.diff([sample.machine.waiting_s for sample in samples]).round(4).astype(np.float32),
-        "links": np.array([recording.names[at] for at in carried], np.str_),
-        "rates_mbps": np.array([recording.rates_mbps[at] or 0.0 for at in carried], np.float32),
-        "link_time_s": np.array(
+    return Series(
+        began_unix=np.array(recording.began_unix, np.float64),
+        time_s=np.array([sample.at_s - origin for sample in samples[1:]], np.float32),
+        late_ms=np.array([(sample.late_s or 0.0) * 1e3 for sample in samples[1:]], np.float32),
+        cores=np.diff(cores[:, :, [BUSY, SOFTIRQ, STEAL, IOWAIT]], axis=0).round(3).astype(np.float32),
+        softnet=_counts(np.array([sample.machine.softnet for sample in samples])[:, :, [DROPPED, SQUEEZED]]),
+        waiting_s=np.diff([sample.machine.waiting_s for sample in samples]).round(4).astype(np.float32),
+        links=np.array([recording.names[at] for at in carried], np.str_),
+        rates_mbps=np.array([recording.rates_mbps[at] or 0.0 for at in carried], np.float32),
+        link_time_s=np.array(
             [(links.began_s + links.ended_s) / 2 - origin for links in read[1:]], np.float32
         ),
-        "sent": _counts(values[:, :, [BYTES_AB, BYTES_BA]]),
-        "queue_drops": _counts(values[:, :, QUEUE_DROPS]),
-        "backlog": values[1:, :, BACKLOG].astype(np.uint32),
-        "switches": np.array(switches, np.str_),
-        "segments": np.array(
+        sent=_counts(values[:, :, [BYTES_AB, BYTES_BA]]),
+        queue_drops=_counts(values[:, :, QUEUE_DROPS]),
+        backlog=values[1:, :, BACKLOG].astype(np.uint32),
+        switches=np.array(switches, np.str_),
+        segments=np.array(
             [[s.segments.get(switch, 0) for switch in switches] for s in samples[1:]], np.uint16
         ),
-        "round_end_s": np.array([each.ended_s - origin for each in rounds], np.float64),
-        "round_ms": np.array([each.took_ms for each in rounds], np.float64),
-    }
-    file = io.BytesIO()
-    np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # its stub takes **kwds for an option
-    return file.getvalue()
+        round_end_s=np.array([each.ended_s - origin for each in rounds], np.float64),
+        round_ms=np.array([each.took_ms for each in rounds], np.float64),
+    ).npz()
 
 
 def _counts(totals: np.ndarray) -> np.ndarray:

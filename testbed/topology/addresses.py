@@ -16,7 +16,7 @@ from typing import Any, NewType
 from testbed.errors import RequestError
 from testbed.topology.units import Unit
 from testbed.wire.links import HOST_IFINDEXES
-from testbed.wire.places import SIZES
+from testbed.wire.places import OPTICAL_STRIDE
 
 Dpid = NewType("Dpid", int)
 """A switch's number, in OpenFlow its datapath id: for a unit's own switch the unit's number, for the ToR of a
@@ -33,7 +33,6 @@ CORE_BRIDGE = "core"
 CORE_UNIT = Unit(MAX_UNITS + 1)  # stands for the electrical core; no unit has this number
 CORE_DPID = Dpid(CORE_UNIT)
 CORE_WAY = MAX_OPTICAL_PORTS_PER_UNIT + 1  # a unit's port to the core, numbered after its optical ports
-_OXC_STRIDE = next(size.value for size in SIZES if size.name == "OPTICAL_STRIDE")
 _OPTICAL_BASE = 200
 _UPLINK = 250  # port of a ToR to its pod switch
 _RACK_BASE = 300  # ports of a pod switch to its ToRs
@@ -326,7 +325,7 @@ def optical_port_name(unit: Unit, port: int) -> str:
 
 def oxc_port_number(unit: Unit, port: int) -> int:
     """Return an optical port's OpenFlow port at the optical switch."""
-    return (unit - 1) * _OXC_STRIDE + port
+    return (unit - 1) * OPTICAL_STRIDE + port
 
 
 def oxc_number_of(device: str) -> int:

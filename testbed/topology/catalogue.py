@@ -11,7 +11,7 @@ from testbed.topology.load import STDIN, load, parse
 from testbed.topology.model import Topology
 
 # P4INC-AOI, section VII-B: two gpu racks of 4 servers, two cpu racks, 40 Gb/s ports, one OXC.
-_FOUR_RACKS: dict[str, Any] = {
+_FOUR_RACKS = {
     "units": [
         {"kind": "gpu", "hosts": 4},
         {"kind": "gpu", "hosts": 4},

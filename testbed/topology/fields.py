@@ -54,18 +54,21 @@ def mapping(raw: Any, path: str, accepted: tuple[str, ...]) -> Mapping[str, Any]
 
 def integer(data: Mapping[str, Any], key: str, default: int, *, low: int, high: int, path: str = "") -> int:
     """Read a whole number from `low` to `high`. Raises RequestError."""
-    raw = data.get(key, default)
+    return whole(data.get(key, default), f"{path}{key}", low, high)
+
+
+def whole(raw: Any, at: str, low: int, high: int) -> int:
+    """Check a whole number from `low` to `high`. Raises RequestError."""
     if isinstance(raw, bool) or not isinstance(raw, int) or not low <= raw <= high:
         accepted = f"{low}" if low == high else f"a whole number from {low} to {high}"
-        raise RequestError(f"{path}{key}: {shown(raw)}; {accepted} is accepted")
+        raise RequestError(f"{at}: {shown(raw)}; {accepted} is accepted")
     return raw
 
 
-def text(data: Mapping[str, Any], key: str, default: str) -> str:
-    """Read a text that is not empty. Raises RequestError."""
-    raw = data.get(key, default)
+def text(raw: Any, at: str) -> str:
+    """Check a text that is not empty. Raises RequestError."""
     if not isinstance(raw, str) or not raw:
-        raise RequestError(f"{key}: {shown(raw)}; a text is accepted")
+        raise RequestError(f"{at}: {shown(raw)}; a text is accepted")
     return raw
 
 

@@ -13,10 +13,10 @@ from testbed.errors import RequestError
 from testbed.keys import Parameter
 from testbed.optics.model import Settings
 from testbed.topology import addresses
-from testbed.topology.fields import integer, listed, mapping, shown
+from testbed.topology.fields import listed, mapping, shown, whole
 from testbed.topology.model import UnitSpec, ring_circuits
 from testbed.topology.optical import GENERAL, USUAL, Group, OcsSpec
-from testbed.topology.values import Reading, plain_values, read_said, read_value, values_said
+from testbed.topology.values import Reading, plain_values, read_said, read_value, value_said
 
 MOST_PLANES = 8
 _OF_PLANE = tuple(each.name for each in USUAL.parameters if each.of_planes)
@@ -123,7 +123,7 @@ def default_of(parameter: Parameter) -> Any:
     """
     if parameter.default is None:
         return None
-    return read_value(parameter, values_said({parameter.name: parameter.default}), "default of", Reading())
+    return read_value(parameter, {parameter.name: value_said(parameter.default)}, "default of", Reading())
 
 
 def _values(
@@ -175,10 +175,10 @@ def optical_ports(raw: Any, path: str, planes: tuple[str, ...]) -> tuple[int, tu
     """Read how many optical ports a unit has, in total and by plane; a single number is the first plane's."""
     most = addresses.MAX_OPTICAL_PORTS_PER_UNIT
     if not isinstance(raw, dict) or not planes:
-        count = integer({path: raw}, path, 0, low=0, high=most)
+        count = whole(raw, path, 0, most)
         return count, ((planes[0], count),) if planes else ()
     data = mapping(raw, path, planes)
-    counts = tuple((name, integer(data, name, 0, low=0, high=most, path=f"{path}.")) for name in planes)
+    counts = tuple((name, whole(data.get(name, 0), f"{path}.{name}", 0, most)) for name in planes)
     total = sum(count for _, count in counts)
     if total > most:
         raise RequestError(f"{path}: {shown(raw)}; at most {most} ports of all planes together are accepted")

@@ -33,7 +33,7 @@ from testbed.keys import (
     names_of,
 )
 from testbed.optics.delays import MOST_DELAY_MS, Delay
-from testbed.topology.fields import MOST_NAME, integer, is_number, listed, mapping, read_lines, shown
+from testbed.topology.fields import MOST_NAME, is_number, listed, mapping, read_lines, shown, whole
 
 MIN_MBPS, MAX_MBPS = 1.0, 20000.0
 UNSHAPED = "unshaped"
@@ -102,7 +102,7 @@ def read_value(parameter: Parameter, data: Mapping[str, Any], path: str, reading
                 raise RequestError(f"{at}: {shown(raw)}; {noun} from {low:g} to {high:g} is accepted")
             return float(raw)
         case Whole(low, high):
-            return integer({at: raw}, at, 0, low=low, high=high)
+            return whole(raw, at, low, high)
         case PowerOfTwo(low, high):
             if not isinstance(raw, int) or raw.bit_count() != 1 or not low <= raw <= high:
                 raise RequestError(f"{at}: {shown(raw)}; a power of two from {low} to {high} is accepted")
@@ -155,22 +155,17 @@ def _is_command(text: str) -> bool:
     return bool(text.strip()) and len(text) <= MOST_COMMAND and "\0" not in text
 
 
-def section_said(holder: object, instead: Mapping[str, Any]) -> dict[str, Any]:
+def section_said(holder: object, **instead: Any) -> dict[str, Any]:
     """Return a file's words for an object with declared keys: each field's value, or its words in `instead`.
     Fields without a value are omitted.
     """
     section: type = type(holder)
     words = {}
     for name, each in keys_of(section).items():
-        value = instead[name] if name in instead else _said(getattr(holder, name), each.kind)
+        value = instead[name] if name in instead else value_said(getattr(holder, name), each.kind)
         if value is not None:
             words[each.name] = value
     return words
-
-
-def values_said(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of an optical model's parameters in a file's words."""
-    return {name: _said(value) for name, value in values.items()}
 
 
 def rate_said(rate_mbps: float | None) -> float | str:
@@ -178,7 +173,8 @@ def rate_said(rate_mbps: float | None) -> float | str:
     return UNSHAPED if rate_mbps is None else rate_mbps
 
 
-def _said(value: Any, kind: Kind | None = None) -> Any:
+def value_said(value: Any, kind: Kind | None = None) -> Any:
+    """Return a value, of a key of this kind or of an optical model's parameter, in a file's words."""
     if isinstance(kind, Rate):
         return rate_said(value)
     if isinstance(kind, Names):  # an empty list differs from no list
@@ -192,7 +188,7 @@ def _said(value: Any, kind: Kind | None = None) -> Any:
             return value.a
         return {value.kind: list(value.values) if value.kind == "values" else [value.a, value.b]}
     if is_dataclass(value):
-        return section_said(value, {})
+        return section_said(value)
     return (list(value) or None) if isinstance(value, tuple) else value
 
 

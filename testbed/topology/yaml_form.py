@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from testbed.errors import RequestError
 from testbed.topology.model import LinkStart, Topology, UnitSpec
-from testbed.topology.optical import OcsSpec
-from testbed.topology.values import rate_said, section_said, values_said
+from testbed.topology.optical import Group, OcsSpec
+from testbed.topology.values import rate_said, section_said, value_said
 
 
 def words(topology: Topology) -> dict[str, Any]:
@@ -31,36 +32,41 @@ def words(topology: Topology) -> dict[str, Any]:
         "queues": topology.host_link.buffer_packets,
         "ocs": _ocs(topology.ocs),
     }
-    return section_said(topology, instead)
+    return section_said(topology, **instead)
 
 
 def _links(topology: Topology) -> dict[str, Any]:
     """Return the words about single links: the rate of each, and what else it has from the start."""
     words: dict[str, Any] = {link: rate_said(rate) for link, rate in topology.link_rates.items()}
     for link, start in topology.link_starts.items():
-        without_fault = {} if start.has_fault else {"distance": None, "seed": None}
+        without = {"own_rate": None} | ({} if start.has_fault else {"distance": None, "seed": None})
         rate = {LinkStart.own_rate.name: words[link]} if link in words else {}
-        words[link] = rate | section_said(start, {"own_rate": None} | without_fault)
+        words[link] = rate | section_said(start, **without)
     return words
 
 
 def _unit(unit: UnitSpec) -> dict[str, Any]:
     instead = {
         "racks": unit.racks or None,
-        "hosts": [section_said(host, {}) for host in unit.unequal] or unit.hosts,
+        "hosts": [section_said(host) for host in unit.unequal] or unit.hosts,
         "own_rate": None,
         "optical_ports": dict(unit.planes) or unit.optical_ports,
     }
-    return section_said(unit, instead)
+    return section_said(unit, **instead)
 
 
 def _ocs(ocs: OcsSpec) -> dict[str, Any]:
     settings = ocs.settings
     values = {name: value for name, value in settings.values.items() if value or not ocs.is_usual}
     instead = {
-        "of_ports": {port: values_said(values) for port, values in settings.ports.items()} or None,
-        "of_planes": {plane: values_said(values) for plane, values in settings.planes.items()} or None,
+        "of_ports": _groups(settings.ports) or None,
+        "of_planes": _groups(settings.planes) or None,
         "circuits": [list(circuit) for circuit in ocs.circuits],
         "model": None if ocs.is_usual else ocs.model,
     }
-    return {**values_said(values), **section_said(ocs, instead)}
+    return {**{name: value_said(value) for name, value in values.items()}, **section_said(ocs, **instead)}
+
+
+def _groups(groups: Mapping[str, Group]) -> dict[str, Group]:
+    """Return the values that planes or ports have of their own."""
+    return {of: {name: value_said(value) for name, value in own.items()} for of, own in groups.items()}

@@ -42,7 +42,7 @@ class _Loader(yaml.SafeLoader):
     Reads NumPy's numbers in the form that yaml.dump writes.
     """
 
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 PyYAML's attribute; PyYAML's own resolvers are 1.1's
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 PyYAML's attribute; PyYAML's own resolvers are 1.1's
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -73,7 +73,7 @@ class _Loader(yaml.SafeLoader):
 class _Dumper(yaml.SafeDumper):
     """Quotes texts that the core schema would read as another type."""
 
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 as above
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 as above
 
 
 for _kind, _looks, _begins in _CORE:

@@ -80,10 +80,18 @@ def _crowd(switch: str) -> str:
     return f"{switch} hosts"
 
 
-def figure(view: View) -> dict[str, Any]:
-    """Return the figure, and its least width for readable names. Each trace lists the names of its objects in
-    `customdata`.
-    """
+@dataclass(frozen=True, slots=True)
+class FabricPicture:
+    """Plotly's traces and layout, the picture's height, and its least width for readable names."""
+
+    data: list[Trace]
+    layout: Any
+    height_px: int
+    width_px: int
+
+
+def figure(view: View) -> FabricPicture:
+    """Return the picture. Each trace lists the names of its objects in `customdata`."""
     places = placed(view.units)
     depth = _deepest(view, places)
     traces = [
@@ -96,26 +104,23 @@ def figure(view: View) -> dict[str, Any]:
         _hosts(places),
         *_crowds(places),
     ]
-    height = 30 + 62 * (places.top - _OPTICS_Y + depth + 1.0)
-    return {
-        "data": traces,
-        "width_px": round((places.columns + 0.8) * COLUMN_PX),
-        "layout": {
-            "height": round(height),
-            "margin": {"l": 4, "r": 4, "t": 4, "b": 4},
-            "paper_bgcolor": "rgba(0,0,0,0)",
-            "plot_bgcolor": "rgba(0,0,0,0)",
-            "xaxis": {"visible": False, "range": [-0.9, places.columns - 0.1], "fixedrange": True},
-            "yaxis": {
-                "visible": False,
-                "range": [_OPTICS_Y - depth - 0.35, places.top + 0.75],
-                "fixedrange": True,
-            },
-            "hovermode": "closest",
-            "hoverlabel": {"bgcolor": "#222", "font": {"color": "#fff"}},
-            "uirevision": "fabric",
+    height_px = round(30 + 62 * (places.top - _OPTICS_Y + depth + 1.0))
+    layout = {
+        "height": height_px,
+        "margin": {"l": 4, "r": 4, "t": 4, "b": 4},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "xaxis": {"visible": False, "range": [-0.9, places.columns - 0.1], "fixedrange": True},
+        "yaxis": {
+            "visible": False,
+            "range": [_OPTICS_Y - depth - 0.35, places.top + 0.75],
+            "fixedrange": True,
         },
+        "hovermode": "closest",
+        "hoverlabel": {"bgcolor": "#222", "font": {"color": "#fff"}},
+        "uirevision": "fabric",
     }
+    return FabricPicture(traces, layout, height_px, round((places.columns + 0.8) * COLUMN_PX))
 
 
 # ---- links ----

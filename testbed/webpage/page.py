@@ -23,8 +23,10 @@ from testbed.records.store import Store
 from testbed.webpage import elements, fabric_picture, timeline_picture
 from testbed.webpage.access import Access
 from testbed.webpage.actions import PageActions
+from testbed.webpage.fabric_picture import FabricPicture
 from testbed.webpage.recorded import of_record
 from testbed.webpage.source import PageSource
+from testbed.webpage.timeline_picture import ChosenStretch
 from testbed.webpage.view import View, of_look
 
 LEAST_S, MOST_S = 2, 30  # between two requests of a browser
@@ -66,7 +68,6 @@ class Part:
 
 
 Parts = dict[str, Part]
-Choice = Mapping[str, Any] | None
 Clicks = list[int | None]
 
 
@@ -90,7 +91,7 @@ def made(
     return app
 
 
-def shown(path: str, choice: Choice, source: PageSource, store: Store | None) -> Parts:
+def shown(path: str, choice: ChosenStretch | None, source: PageSource, store: Store | None) -> Parts:
     """Return the parts of the page at a path: the testbed's at "/", else the records, or one of them."""
     path = unquote(path)
     if path == RECORDS:
@@ -111,7 +112,7 @@ def shown(path: str, choice: Choice, source: PageSource, store: Store | None) ->
     return parts(view, choice)
 
 
-def parts(view: View, choice: Choice = None) -> Parts:
+def parts(view: View, choice: ChosenStretch | None = None) -> Parts:
     """Return the parts that show a view, and the chosen stretch of its timeline; parts without content are
     left out.
     """
@@ -123,7 +124,7 @@ def parts(view: View, choice: Choice = None) -> Parts:
     of = (view.spans.jobs, view.spans.circuits, view.spans.now // REDRAWN_S, choice)
     drawn = timeline_picture.figure(view.spans, stretch)
     shown_parts |= {
-        "fabric": Part.of([elements.legend(), _graph("fabric", fabric_picture.figure(view))]),
+        "fabric": Part.of([elements.legend(), _graph(fabric_picture.figure(view))]),
         "timeline": Part(drawn, _digest(repr(of))),
         "ports": Part.of(elements.ports(view)),
         "jobs": Part.of(elements.jobs(view)),
@@ -136,11 +137,11 @@ def parts(view: View, choice: Choice = None) -> Parts:
     return shown_parts
 
 
-def _graph(name: str, figure: dict[str, Any]) -> Component:
-    """Return a picture in a frame that scrolls if the page is narrower."""
-    layout = figure["layout"]
-    style = {"height": f"{layout['height']}px", "minWidth": f"{figure.pop('width_px')}px"}
-    graph = dcc.Graph(id=f"picture-{name}", figure=figure, config=_CONFIG, responsive=True, style=style)
+def _graph(picture: FabricPicture) -> Component:
+    """Return the picture in a frame that scrolls if the page is narrower."""
+    style = {"height": f"{picture.height_px}px", "minWidth": f"{picture.width_px}px"}
+    figure = {"data": picture.data, "layout": picture.layout}
+    graph = dcc.Graph(id="picture-fabric", figure=figure, config=_CONFIG, responsive=True, style=style)
     return html.Div(graph, className="frame")
 
 
@@ -191,7 +192,7 @@ def _action_panel() -> Component:
 # ---- callbacks ----
 
 
-def _fill(app: dash.Dash, parts_at: Callable[[str, Choice], Parts]) -> None:
+def _fill(app: dash.Dash, parts_at: Callable[[str, ChosenStretch | None], Parts]) -> None:
     """Fill the page at every tick of its clock, which stops on pages that no longer change."""
     names = tuple(SECTIONS)
     outputs = [Output(name, "figure" if name == "timeline" else "children") for name in names]
@@ -201,19 +202,17 @@ def _fill(app: dash.Dash, parts_at: Callable[[str, Choice], Parts]) -> None:
     inputs = [Input("clock", "n_intervals"), Input("location", "pathname"), Input("choice", "data")]
 
     @app.callback(outputs, *inputs, State("marks", "data"))
-    def fill(
-        _ticks: int | None, path: str | None, choice: Choice, marks: Mapping[str, str] | None
-    ) -> list[Any]:
+    def fill(_ticks: int | None, path: str | None, choice: Any, marks: Mapping[str, str] | None) -> list[Any]:
         began_s, path = time.thread_time(), path or "/"
-        values = filled(parts_at(path, choice), marks or {}, path)
+        values = filled(parts_at(path, ChosenStretch.read(choice)), marks or {}, path)
         return [*values, pause_s(time.thread_time() - began_s) * 1000]
 
     @app.callback(Output("choice", "data"), Input("timeline", "relayoutData"), State("timeline", "figure"))
-    def choose(event: Mapping[str, Any] | None, drawn: Mapping[str, Any] | None) -> Any:
+    def choose(event: Any, drawn: Any) -> Any:
         if not event or not drawn:
             return no_update
         choice = timeline_picture.choice_of(event, drawn["layout"]["meta"])
-        return no_update if choice is None else choice
+        return no_update if choice is None else choice.as_data()
 
 
 def pause_s(cost_s: float) -> int:

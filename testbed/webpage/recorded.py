@@ -44,7 +44,7 @@ def of_record(record: Record, number: int | None = None) -> View:
     ran = result if isinstance(result, RunResult) else None
     events = ran.events if ran else ()
     changes = [LitChange.of(event) for event in events]
-    lit = ports_in(record.set_up.network.get("circuits") or ())
+    lit = ports_in(record.set_up.network.circuits or ())
     began = run.began if run else record.began
     now = (run.ended if run else record.ended) or time.time()
     return View(
@@ -80,13 +80,14 @@ def _facts(record: Record, run: Run | None) -> Iterable[tuple[str, str]]:
     yield "command", f"testbed {' '.join(record.words)}"
     yield "state", f"{record.state}, began {began}{took}"
     if record.set_up.testbed:
-        yield "configuration", f"{record.set_up.testbed.get('configuration')}"
+        yield "configuration", f"{record.set_up.testbed.configuration}"
     if run is not None and len(record.runs) > 1:
         yield "run", f"{run.number} of {len(record.runs)}"
     if run is not None and run.verdict:
         yield "verdict", run.verdict.removeprefix("verdict: ")
-    if commit := record.set_up.source.get("commit"):
-        yield "commit", f"{commit}{', changed' if record.set_up.source.get('changed') else ''}"
+    source = record.set_up.source
+    if source.commit:
+        yield "commit", f"{source.commit}{', changed' if source.changed else ''}"
 
 
 # ---- jobs ----

@@ -33,8 +33,6 @@ DARK_TIMES_S = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0
 """The upper bounds of the histogram's buckets of dark times; a last bucket has longer ones."""
 _ANSWER_S = 10.0
 
-Answer = dict[str, Any]
-
 
 @dataclass(frozen=True, slots=True)
 class LinkFlow:

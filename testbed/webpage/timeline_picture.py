@@ -5,7 +5,7 @@ can be dragged back in time. Pure.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
@@ -59,6 +59,30 @@ def bars(spans: Spans) -> Iterator[Bar]:
 
 
 @dataclass(frozen=True, slots=True)
+class ChosenStretch:
+    """A user's choice with the mouse: everything, or a dragged `range`, which `follows` the time if it ends
+    now.
+    """
+
+    range: tuple[float, float] | None = None
+    follows: bool = False
+
+    @classmethod
+    def read(cls, data: Any) -> Self | None:
+        """Read what the browser stores; None for nothing."""
+        if not data:
+            return None
+        if "range" not in data:
+            return cls()
+        began, ended = (float(at) for at in data["range"])
+        return cls((began, ended), bool(data["follows"]))
+
+    def as_data(self) -> dict[str, Any]:
+        """Return what the browser stores."""
+        return {"whole": True} if self.range is None else {"range": list(self.range), "follows": self.follows}
+
+
+@dataclass(frozen=True, slots=True)
 class Stretch:
     """The displayed stretch of time, in seconds since 1970."""
 
@@ -66,28 +90,26 @@ class Stretch:
     ended: float
 
     @classmethod
-    def chosen(cls, spans: Spans, choice: Mapping[str, Any] | None) -> Self:
-        """Return the stretch to display, by the user's choice with the mouse (`choice_of`): the default,
-        everything, a dragged range, or a range that ends now and moves with time.
-        """
-        if not choice:
+    def chosen(cls, spans: Spans, choice: ChosenStretch | None) -> Self:
+        """Return the stretch to display, by the user's choice; without one, the last SHOWN_S seconds."""
+        if choice is None:
             return cls(max(spans.began, spans.now - SHOWN_S), spans.now)
-        if "range" not in choice:
+        if choice.range is None:
             return cls(spans.began, spans.now)
-        began, ended = (float(at) for at in choice["range"])
-        return cls(spans.now - (ended - began), spans.now) if choice["follows"] else cls(began, ended)
+        began, ended = choice.range
+        return cls(spans.now - (ended - began), spans.now) if choice.follows else cls(began, ended)
 
 
-def choice_of(event: Mapping[str, Any], now: float) -> dict[str, Any] | None:
+def choice_of(event: Any, now: float) -> ChosenStretch | None:
     """Return the user's choice with the mouse from Plotly's event; None for an unrelated event. `now` is the
     end of the displayed picture.
     """
     if event.get("xaxis.autorange"):
-        return {"whole": True}
+        return ChosenStretch()
     if "xaxis.range[0]" not in event or "xaxis.range[1]" not in event:
         return None
     began, ended = (moment(event[f"xaxis.range[{end}]"]) for end in (0, 1))
-    return {"range": [began, ended], "follows": ended >= now - _NEAR_S}
+    return ChosenStretch((began, ended), ended >= now - _NEAR_S)
 
 
 def moment(text: str) -> float:
@@ -158,5 +180,5 @@ def stamp(at: float) -> str:
     return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))}.{int(at * 1e3) % 1000:03}"
 
 
-def _button(minutes: int, label: str) -> dict[str, Any]:
+def _button(minutes: int, label: str) -> dict[str, int | str]:
     return {"count": minutes, "step": "minute", "stepmode": "backward", "label": label}

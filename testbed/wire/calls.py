@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.wire.numbers import Choice, Number, named
-from testbed.wire.records import Kind, Member, Record, members
+from testbed.wire.records import Column, Kind, Member, Record, columns, members
 
 U8, U64 = Kind.U8, Kind.U64
 
@@ -83,15 +83,15 @@ TYPES: Final[Mapping[int, str]] = {
 }
 """Torch's types by c10's numbers."""
 KIND_BITS, OPERATION_BITS, TYPE_BITS, ROOT_BITS = 8, 8, 8, 16
-_SHIFTS = {"kind": 0, "operation": 8, "type": 16, "root": 24}
+_OPERATION_SHIFT, _TYPE_SHIFT, _ROOT_SHIFT = 8, 16, 24
 
 NUMBERS = (
     Number("CALL_ENTRIES", ENTRIES, 32, "of a worker's table"),
     Number("CALL_WHERE_BYTES", WHERE_BYTES, 32),
     Number("ROWS_MOST", MOST_ROWS, 32, "of a timeline"),
-    Number("CALL_OPERATION_SHIFT", _SHIFTS["operation"], 32, "in `what`; the kind is below"),
-    Number("CALL_TYPE_SHIFT", _SHIFTS["type"], 32, "c10's number of the type, and 1; 0: none"),
-    Number("CALL_ROOT_SHIFT", _SHIFTS["root"], 32, "the root's number in its group, and 1; 0: none"),
+    Number("CALL_OPERATION_SHIFT", _OPERATION_SHIFT, 32, "in `what`; the kind is below"),
+    Number("CALL_TYPE_SHIFT", _TYPE_SHIFT, 32, "c10's number of the type, and 1; 0: none"),
+    Number("CALL_ROOT_SHIFT", _ROOT_SHIFT, 32, "the root's number in its group, and 1; 0: none"),
     *named("CALL_", CollectiveKind, 32),
     *named("ROW_", Deed, 32),
     *named("COURSE_", Course, 32),
@@ -140,8 +140,8 @@ class Call:
     elements: int
     asked_ns: int
 
-    def _part(self, name: str, bits: int) -> int:
-        return self.what >> _SHIFTS[name] & (1 << bits) - 1
+    def _part(self, shift: int, bits: int) -> int:
+        return self.what >> shift & (1 << bits) - 1
 
     @property
     def asks_for(self) -> tuple[int, int]:
@@ -150,8 +150,8 @@ class Call:
 
     def in_words(self) -> str:
         """Return `broadcast of 16 float32 from worker 0`, as the script would call it."""
-        kind, operation = self._part("kind", KIND_BITS), self._part("operation", OPERATION_BITS)
-        type_, root = self._part("type", TYPE_BITS), self._part("root", ROOT_BITS)
+        kind, operation = self._part(0, KIND_BITS), self._part(_OPERATION_SHIFT, OPERATION_BITS)
+        type_, root = self._part(_TYPE_SHIFT, TYPE_BITS), self._part(_ROOT_SHIFT, ROOT_BITS)
         words = (
             CollectiveKind(kind).name.lower()
             if kind in list(CollectiveKind)
@@ -167,18 +167,35 @@ class Call:
 
 def what(kind: CollectiveKind, operation: int = 0, type_: int | None = None, root: int | None = None) -> int:
     """Encode a call's `what`."""
-    parts = {
-        "kind": int(kind),
-        "operation": operation,
-        "type": 0 if type_ is None else type_ + 1,
-        "root": 0 if root is None else root + 1,
-    }
-    return sum(value << _SHIFTS[name] for name, value in parts.items())
+    type_part = 0 if type_ is None else type_ + 1
+    root_part = 0 if root is None else root + 1
+    return (
+        int(kind) + (operation << _OPERATION_SHIFT) + (type_part << _TYPE_SHIFT) + (root_part << _ROOT_SHIFT)
+    )
 
 
 def place(group: int, number: int) -> int:
     """Return the index of a call in every worker's table, from 0."""
     return (group + number) % ENTRIES
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableColumns:
+    """The members of workers' tables (TABLE), each by rank."""
+
+    waits: Column
+    waits_ns: Column
+    last: Column
+    doubt_group: Column
+    doubt_number: Column
+    where_group: Column
+    where_number: Column
+    where: Column
+    calls: Column
+    inside_ns: Column
+    inside: Column
+    line: Column
+    meets: Column
 
 
 class Tables:
@@ -187,7 +204,7 @@ class Tables:
     """
 
     def __init__(self, memory: npt.NDArray[np.uint8]) -> None:
-        self._tables = memory.view(TABLE.dtype())
+        self._columns = columns(TableColumns, memory.view(TABLE.dtype()))
 
     def call(self, rank: int, group: int, number: int) -> Call | None:
         """Return a worker's call of this number; None if the worker has not asked for it, or too long ago."""
@@ -196,75 +213,76 @@ class Tables:
 
     def last(self, rank: int) -> Call | None:
         """Return a worker's latest call."""
-        at = int(self._tables["last"][rank])
+        at = int(self._columns.last[rank])
         return self._at(rank, at - 1) if 0 < at <= ENTRIES else None
 
     def awaited(self, rank: int) -> tuple[Call, int] | None:
         """Return the call that a worker's script waits for, and since when, in ns; None if it waits
         for none.
         """
-        at, since_ns = (int(self._tables[name][rank]) for name in ("waits", "waits_ns"))
+        at, since_ns = int(self._columns.waits[rank]), int(self._columns.waits_ns[rank])
         call = self._at(rank, at - 1) if 0 < at <= ENTRIES else None
         return None if call is None else (call, since_ns)
 
     def doubt(self) -> tuple[int, int] | None:
         """Return group and number of a call in which a worker saw others ask for something else, or None."""
-        for rank in np.flatnonzero(self._tables["doubt_number"]):
-            return int(self._tables["doubt_group"][rank]), int(self._tables["doubt_number"][rank])
+        for rank in np.flatnonzero(self._columns.doubt_number):
+            return int(self._columns.doubt_group[rank]), int(self._columns.doubt_number[rank])
         return None
 
     def where(self, rank: int, call: Call) -> str:
         """Return the script's line that waits for a call; "" if its worker has not written it."""
-        table = self._tables[rank]
-        if (int(table["where_group"]), int(table["where_number"])) != (call.group, call.number):
+        of = self._columns
+        if (int(of.where_group[rank]), int(of.where_number[rank])) != (call.group, call.number):
             return ""
-        return self._text(rank, "where")
+        return _text(of.where[rank])
 
     def say_where(self, rank: int, call: Call, text: str) -> None:
         """Write the line that `where` returns. Only for the worker itself."""
-        table = self._tables[rank : rank + 1]
-        table["where_number"] = 0
-        self._say(rank, "where", text)
-        table["where_group"] = call.group
-        table["where_number"] = call.number
+        of = self._columns
+        of.where_number[rank] = 0
+        _say(of.where[rank], text)
+        of.where_group[rank] = call.group
+        of.where_number[rank] = call.number
 
     def line(self, rank: int) -> str:
         """Return the current line of a worker's script; "" if its worker has not written it."""
-        return self._text(rank, "line")
+        return _text(self._columns.line[rank])
 
     def inside(self, rank: int) -> str:
         """Return the function of torch.distributed in which a worker's script is; "": none."""
-        return self._text(rank, "inside") if self._tables["inside_ns"][rank] else ""
+        return _text(self._columns.inside[rank]) if self._columns.inside_ns[rank] else ""
 
     def meets(self, rank: int) -> str:
         """Return where a worker waits for its process group, and why there; "" if it does not wait."""
-        return self._text(rank, "meets")
+        return _text(self._columns.meets[rank])
 
     def say_at(self, rank: int, line: str, inside: str, inside_ns: int) -> None:
         """Write what `line` and `inside` return. Only for the worker itself. `inside_ns` 0: in no
         function.
         """
-        table = self._tables[rank : rank + 1]
-        table["inside_ns"] = 0
-        self._say(rank, "line", line)
-        self._say(rank, "inside", inside)
-        table["inside_ns"] = inside_ns
+        of = self._columns
+        of.inside_ns[rank] = 0
+        _say(of.line[rank], line)
+        _say(of.inside[rank], inside)
+        of.inside_ns[rank] = inside_ns
 
     def say_meets(self, rank: int, text: str) -> None:
         """Write what `meets` returns. Only for the worker itself."""
-        self._say(rank, "meets", text)
+        _say(self._columns.meets[rank], text)
 
     def waiting(self) -> frozenset[int]:
         """Return the workers whose scripts wait for a call."""
-        return frozenset(map(int, np.flatnonzero(self._tables["waits"])))
+        return frozenset(map(int, np.flatnonzero(self._columns.waits)))
 
     def pulse(self, running: npt.NDArray[np.bool_], waiting: npt.NDArray[np.bool_]) -> tuple[bytes, bool]:
         """Return bytes that change whenever one of the running workers makes progress, and whether any of
         them waits. For workers known to be waiting, a change of function does not count.
         """
-        waits = (self._tables["waits"] != 0) & running
-        inside_ns = np.where(waits | waiting | ~running, 0, self._tables["inside_ns"])
-        parts = (*(self._tables[name] for name in ("last", "waits", "waits_ns")), inside_ns)
+        of = self._columns
+        waits = (of.waits != 0) & running
+        inside_ns = np.where(waits | waiting | ~running, 0, of.inside_ns)
+        parts = (of.last, of.waits, of.waits_ns, inside_ns)
         return b"".join(part.tobytes() for part in parts), bool(inside_ns.any() or waits.any())
 
     def asked(self, ranks: Sequence[int], group: int, number: int) -> dict[int, Call]:
@@ -272,20 +290,21 @@ class Tables:
         calls = ((rank, self.call(rank, group, number)) for rank in ranks)
         return {rank: call for rank, call in calls if call is not None}
 
-    def _text(self, rank: int, name: str) -> str:
-        text = bytes(self._tables[name][rank]).split(b"\0", 1)[0].decode(errors="replace")
-        return "".join(each if each.isprintable() else "?" for each in text)
-
-    def _say(self, rank: int, name: str, text: str) -> None:
-        """Write a text, shortened to its end."""
-        room = self._tables[name].shape[1]
-        line = text.encode(errors="replace")[-(room - 1) :].ljust(room, b"\0")
-        self._tables[name][rank] = np.frombuffer(line, np.uint8)
-
     def _at(self, rank: int, at: int) -> Call | None:
-        words = self._tables["calls"][rank].reshape(ENTRIES, len(CALL.members))[at]
+        words = self._columns.calls[rank].reshape(ENTRIES, len(CALL.members))[at]
         call = Call(*(int(word) for word in words.copy()))
         return call if call.number and int(words[0]) == call.number else None
+
+
+def _text(cells: Column) -> str:
+    text = bytes(cells).split(b"\0", 1)[0].decode(errors="replace")
+    return "".join(each if each.isprintable() else "?" for each in text)
+
+
+def _say(cells: Column, text: str) -> None:
+    """Write a text, shortened to its end."""
+    line = text.encode(errors="replace")[-(len(cells) - 1) :].ljust(len(cells), b"\0")
+    cells[:] = np.frombuffer(line, np.uint8)
 
 
 def disagreement(calls: Mapping[int, Call], where: Mapping[int, str]) -> str:

@@ -73,25 +73,33 @@ SLOTS = JOB_SLOTS + GROUP_SLOTS  # of a place
 P4_OWN_CELLS = 2048  # register cells of a P4 switch after those of slots: for systems' programs
 P4_CELLS = SLOTS + P4_OWN_CELLS
 
-_MATCHINGS = 512
+MAX_ENTRIES = 4096
+MAX_AGGREGATORS = 1024
+MAX_PROGRAMS = 16
+MAX_ROUTES = 262144
+MAX_OPTICAL_PORTS = 16384
+OPTICAL_STRIDE = 64
+MAX_MATCHINGS = 512
+MAX_MEETINGS = 131072
+MAX_FLOWS = 4096
 SIZES: tuple[Number, ...] = (
     Number("MAX_PORTS", 8192, 32),
-    Number("MAX_ENTRIES", 4096, 32),
+    Number("MAX_ENTRIES", MAX_ENTRIES, 32),
     Number("MAX_PULLERS", 16384, 32),
     Number("MAX_SLOTS", SLOTS, 32, "of one place"),
     Number("RING_SLOTS", JOB_SLOTS, 32, "of one ring: what a job may have of a place"),
     Number("VOTE_SLOTS", VOTE_SLOTS, 32, "the last of a segment"),
-    Number("MAX_AGGREGATORS", 1024, 32),
-    Number("MAX_PROGRAMS", 16, 32),
+    Number("MAX_AGGREGATORS", MAX_AGGREGATORS, 32),
+    Number("MAX_PROGRAMS", MAX_PROGRAMS, 32),
     Number("MAX_GROUPS", 4096, 32),
     Number("MAX_GROUP_CELLS", 8192, 32, "of all ways of all groups"),
-    Number("MAX_ROUTES", 262144, 32),
-    Number("MAX_OPTICAL_PORTS", 16384, 32),
-    Number("OPTICAL_STRIDE", 64, 32, "between two units' port numbers at the optical switch"),
-    Number("MAX_MATCHINGS", _MATCHINGS, 32, "of a timetable; a power of two"),
-    Number("MAX_MEETINGS", 131072, 32, "of all of them"),
+    Number("MAX_ROUTES", MAX_ROUTES, 32),
+    Number("MAX_OPTICAL_PORTS", MAX_OPTICAL_PORTS, 32),
+    Number("OPTICAL_STRIDE", OPTICAL_STRIDE, 32, "between two units' port numbers at the optical switch"),
+    Number("MAX_MATCHINGS", MAX_MATCHINGS, 32, "of a timetable; a power of two"),
+    Number("MAX_MEETINGS", MAX_MEETINGS, 32, "of all of them"),
     Number("MAX_HOSTS", 4096, 32),
-    Number("MAX_FLOWS", 4096, 32, "of plain traffic that are counted; of more, the latest"),
+    Number("MAX_FLOWS", MAX_FLOWS, 32, "of plain traffic that are counted; of more, the latest"),
     Number("MAX_COPIES", 16384, 32, "pairs of devices by which places at hosts copy results"),
 )
 """Sizes of the XDP programs' maps."""
@@ -265,7 +273,7 @@ TIMETABLE = Record(
         Member("guard_ns", U64, "of darkness at the beginning of each matching"),
         Member("count", U64, "matchings"),
         Member(
-            "starts_ns", U64, "when each begins in a period, the first at 0; of none: NEVER_NS", _MATCHINGS
+            "starts_ns", U64, "when each begins in a period, the first at 0; else NEVER_NS", MAX_MATCHINGS
         ),
     ),
 )

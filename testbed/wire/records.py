@@ -6,9 +6,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
+
+Column: TypeAlias = npt.NDArray[Any]
+"""One member of many records."""
 
 
 class Kind(Enum):
@@ -95,6 +104,11 @@ def filled(kind: np.dtype, /, **values: npt.ArrayLike) -> np.ndarray:
     for name, value in values.items():
         record[name] = value
     return record
+
+
+def columns(kind: type[T], records: np.ndarray) -> T:
+    """Make a `kind`, a dataclass of Columns, of the members that are its fields: views of the records."""
+    return kind(*[records[name] for name in kind.__dataclass_fields__])
 
 
 def members(kind: Kind, *names: str) -> tuple[Member, ...]:

@@ -24,7 +24,7 @@ from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.hosts import XdpHosts
 from testbed.dataplanes.xdp.packet_room import lead_to_room
 from testbed.dataplanes.xdp.places import XdpHostPlace, XdpSwitch
-from testbed.dataplanes.xdp.plane import PINNED_MAPS, PINNED_PROGRAM, PinnedPlane, set_port
+from testbed.dataplanes.xdp.plane import PINNED_MAPS, PINNED_PROGRAM, PinnedMaps, PinnedPlane, set_port
 from testbed.dataplanes.xdp.program import verdict_counts
 from testbed.dataplanes.xdp.syscall import XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX, map_lookup, u32
 from testbed.emulation.netlink import RouteSocket, delete_device
@@ -212,7 +212,7 @@ class XdpAggregator:
     def set_routes(self, routes: Mapping[tuple[str, int], Route]) -> None:
         if self._is_host:
             return
-        maps = {name: self._programs.map_fd(name) for name in PINNED_MAPS}
+        maps = PinnedMaps(*(self._programs.map_fd(name) for name in PINNED_MAPS))
         names = {key: self._named((route.port, *route.parallel)) for key, route in routes.items()}
         PinnedPlane(maps, self._programs.program_fd(PINNED_PROGRAM), {}).routes.set(
             self._unit, {key: (names[key], route.mac or "") for key, route in routes.items()}
@@ -272,14 +272,14 @@ class XdpAggregator:
         not.
         """
         held = self._table().job(number)
-        floors = [int(floor) % 2**32 for floor in held["floor"]]
-        out = sum(int(word) << 64 * number for number, word in enumerate(held["out"]))
-        said = (int(held["active"]), int(held["made"]), floors, out)
+        floors = [int(floor) % 2**32 for floor in held.floor]
+        out = sum(int(word) << 64 * number for number, word in enumerate(held.out))
+        said = (int(held.active), int(held.made), floors, out)
         if said != (modelled := (mine.active, mine.made, mine.floor, mine.out)):
             return f"active, made, floor, out {said}, of the model {modelled}"
         for space, blocks in enumerate(mine.reached):
             for source, block in blocks.items():
-                if (reached := held["reached"][space * MOST_SOURCES + source]) != block:
+                if (reached := held.reached[space * MOST_SOURCES + source]) != block:
                     return f"source {source} reached {reached}, of the model {block}"
         return ""
 
@@ -355,7 +355,7 @@ class SpreadingXdp(XdpAggregator):
         self._stack.enter_context(
             patch.object(addresses, "oxc_number_of", lambda device: int(device.removeprefix("p")))
         )
-        maps = {name: self._programs.map_fd(name) for name in PINNED_MAPS}
+        maps = PinnedMaps(*(self._programs.map_fd(name) for name in PINNED_MAPS))
         numbers = {port: socket.if_indextoname(self._ports[port]) for port in FABRIC}
         self._optics = PinnedPlane(maps, self._programs.program_fd(PINNED_PROGRAM), numbers)
         self._observed.set_clock(_NOW_NS)

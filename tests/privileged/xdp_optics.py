@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping, Sequence
 
 from testbed.dataplanes.xdp import layout
-from testbed.dataplanes.xdp.plane import PINNED_MAPS, PinnedPlane, set_port
+from testbed.dataplanes.xdp.plane import PINNED_MAPS, PinnedMaps, PinnedPlane, set_port
 from testbed.dataplanes.xdp.program import Programs
 from testbed.ocs.timetable import Timetable
 from testbed.reference_model.output_ports import Emission, To
@@ -26,7 +26,7 @@ class XdpOptics:
         self._observed, self._ports = observed, ports
         self._program = programs.program_fd("oxc_port")
         self._numbers = {ifindex: port for port, ifindex in ports.items()}
-        maps = {name: programs.map_fd(name) for name in PINNED_MAPS}
+        maps = PinnedMaps(*(programs.map_fd(name) for name in PINNED_MAPS))
         devices = {port: socket.if_indextoname(ifindex) for port, ifindex in ports.items()}
         self._plane = PinnedPlane(maps, self._program, devices)
         for port, ifindex in ports.items():

@@ -42,7 +42,9 @@ class ModelMaps:
 
     def plane(self, ports: int) -> plane.PinnedPlane:
         """Return a plane of ports 1 to `ports`, as another process would open it."""
-        return plane.PinnedPlane(FDS, -1, {port: f"port{port}" for port in range(1, ports + 1)})
+        return plane.PinnedPlane(
+            plane.PinnedMaps(**FDS), -1, {port: f"port{port}" for port in range(1, ports + 1)}
+        )
 
     def of(self, name: str) -> dict[bytes, bytes]:
         """Return a map's entries."""

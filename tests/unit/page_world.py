@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from testbed.client.main_facts import MainState
 from testbed.client.runtime import Runtime
 from testbed.messages.coding import decode
 from testbed.messages.status import Status
@@ -276,5 +277,5 @@ class LivingRuntime(Runtime):
     def require_alive(self) -> None:
         pass
 
-    def read_main(self) -> dict[str, Any]:
-        return {"name": "made-up", "pid": 4242, "user": "me", "configuration": "three", "state": "ready"}
+    def read_main(self) -> MainState | None:
+        return MainState("made-up", 4242, "me", "three", "ready")

@@ -12,6 +12,7 @@ from typing import Any
 from testbed.client.caller import Caller
 from testbed.messages.coding import decode
 from testbed.messages.result import BoundResult, RunResult
+from testbed.records.facts import RecordedHost, RecordedNetwork, RecordedSource, RecordedTestbed
 from testbed.records.outcome import KINDS, Outcome
 from testbed.records.record import FILE, Record, SetUp
 from testbed.records.recorder import Asked, recording
@@ -22,12 +23,12 @@ SET_UP = SetUp(
     options={"sync": "inc", "arguments": ["--turns", "12"]},
     seeds={"ocs": 1},
     inputs=(),
-    testbed={"name": "one", "pid": 7, "configuration": "default"},
-    network={"circuits": [["u1o1", "u2o1"]], "faults": [], "links": []},
+    testbed=RecordedTestbed("one", 7, "default"),
+    network=RecordedNetwork((("u1o1", "u2o1"),), (), ()),
     versions={"python": "3.11.2"},
-    source={"commit": "abc", "changed": False},
+    source=RecordedSource("abc", False),
     environment={"OMP_NUM_THREADS": "1"},
-    host={"name": "here", "cores": 2},
+    host=RecordedHost("here", cores=2),
 )
 
 

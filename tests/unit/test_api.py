@@ -27,6 +27,7 @@ from testbed.api.running import RunOptions
 from testbed.api.telemetry import JobSamples, LinkTable, Telemetry
 from testbed.api.up import bring_up, file_with, run_command
 from testbed.client import runtime
+from testbed.client.main_facts import MainState
 from testbed.errors import OwnerError, RequestError, TestbedError
 from testbed.messages.coding import UNSET, decode
 from testbed.messages.events import JobBegun
@@ -231,10 +232,11 @@ def test_a_block_ends_what_it_brought_up_and_nothing_else(
 ) -> None:
     """`pid`: whose testbed has the name by the end of the block."""
     ended: list[str] = []
-    monkeypatch.setattr(handle, "bring_up", lambda *_: {"pid": 7})
+    monkeypatch.setattr(handle, "bring_up", lambda *_: 7)
     monkeypatch.setattr(handle, "end", lambda runtime, _: ended.append(runtime.name))
     monkeypatch.setattr(runtime.Runtime, "alive", lambda _: True)
-    monkeypatch.setattr(runtime.Runtime, "read_main", lambda _: {"pid": pid})
+    state = MainState("one", pid, "alice", "rack", "ready")
+    monkeypatch.setattr(runtime.Runtime, "read_main", lambda _: state)
     testbed_ = Testbed(name="one")
     with pytest.raises(ZeroDivisionError), testbed_:
         _ = 1 // 0
@@ -421,7 +423,7 @@ def test_a_mapping_without_a_name_has_the_testbeds(
 
     def command(*_: str, content: str, **__: object) -> str:
         contents.append(content)
-        return "{}"
+        return '{"pid": 7}'
 
     monkeypatch.setattr("testbed.api.up.run_command", command)
     bring_up({"units": [{"kind": "gpu", "hosts": 2}], **own}, ABSENT)

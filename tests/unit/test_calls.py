@@ -38,11 +38,11 @@ def ask(
     waits: bool = True,
 ) -> Call:
     """Write a call as the compiled backend does."""
-    table = tables._tables[rank : rank + 1]
+    columns = tables._columns
     at = calls.place(group, number)
-    table["calls"].reshape(calls.ENTRIES, len(CALL.members))[at] = number, group, what, elements, 7
-    table["last"] = at + 1
-    table["waits"] = at + 1 if waits else 0
+    columns.calls[rank].reshape(calls.ENTRIES, len(CALL.members))[at] = number, group, what, elements, 7
+    columns.last[rank] = at + 1
+    columns.waits[rank] = at + 1 if waits else 0
     return Call(number, group, what, elements, 7)
 
 

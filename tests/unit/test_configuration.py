@@ -151,8 +151,8 @@ def test_a_key_is_declared_once() -> None:
     """Its field is all that the reader, the words, the table and the schema need."""
     said = read_into(_Planted(), {"depth": 4, "speed_mbps": 100}, "planted", Reading(scale=10))
     assert said == _Planted(4, 100.0)
-    assert section_said(said, {}) == {"depth": 4, "speed_mbps": 100.0, "bold": False}
-    assert read_into(_Planted(), section_said(said, {}), "planted", Reading()) == said
+    assert section_said(said) == {"depth": 4, "speed_mbps": 100.0, "bold": False}
+    assert read_into(_Planted(), section_said(said), "planted", Reading()) == said
     assert plain_values(_Planted, {"bold": True}, "", Reading()) == {"depth": 3, "bold": True}
     for wrong, error in (
         ({"depth": 10}, "planted.depth: 10; a whole number from 1 to 9 is accepted"),

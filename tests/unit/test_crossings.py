@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, NewType
+from typing import Any, NewType, get_args
 
 import pytest
 
@@ -24,7 +24,7 @@ from testbed.client.last_words import LastWords
 from testbed.dataplanes.xdp import objects
 from testbed.dataplanes.xdp.objects import Objects
 from testbed.encoding import from_json, items_of, to_json, types_of, without_none
-from testbed.messages.coding import Number, decode
+from testbed.messages.coding import Number, UnsetType, as_json, decode
 from testbed.ocs.glimpses import Glimpses, Turned
 from testbed.records.record import Record, SetUp
 from testbed.scheduling import messages
@@ -58,6 +58,8 @@ def filled(kind: Any) -> Any:
         return next(NUMBERS) + 0.5
     if isinstance(kind, NewType):
         return filled(kind.__supertype__)
+    if UnsetType in get_args(kind):
+        return filled(next(each for each in get_args(kind) if each not in (UnsetType, type(None))))
     if (some := without_none(kind)) is not None:
         return filled(some)
     if is_dataclass(kind):
@@ -142,12 +144,12 @@ CROSSINGS: dict[Any, Callable[[Any, Path], Any]] = {
         for kind, crossing in {
             Site: through_json(site_to_json, site_from_json),
             Layout: through_json(layout_to_json, layout_from_json),
-            Limits: through_json(messages.limits_to_json, messages.limits_from_json),
-            Job: through_json(messages.job_to_json, messages.job_from_json),
-            State: through_json(messages.state_to_json, messages.state_from_json),
-            Decision: through_json(messages.decision_to_json, messages.decision_from_json),
+            Limits: through_json(to_json, messages.limits_from_json),
+            Job: through_json(to_json, messages.job_from_json),
+            State: through_json(to_json, messages.state_from_json),
+            Decision: through_json(to_json, messages.decision_from_json),
             Topology: lambda value: Topology.from_json(value.to_json()),
-            SetUp: through_json(dataclasses.asdict, lambda data: decode(SetUp, data, "set-up")),
+            SetUp: through_json(as_json, lambda data: decode(SetUp, data, "set-up")),
             Turned: plain(Turned), Glimpses: plain(Glimpses), Span: plain(Span),
         }.items()
     },

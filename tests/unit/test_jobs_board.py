@@ -86,15 +86,15 @@ def test_progress_crosses_to_the_launcher(board: JobBoard, tmp_path: Path) -> No
 
 def test_who_has_pushed_nothing_since_the_last_sum_is_behind(board: JobBoard, tmp_path: Path) -> None:
     worker = JobEnv.from_environ(environ(described(board, tmp_path))).board
-    values = board._records["progress"]
-    values[:3] = 14, 15, 15
+    values = board._workers.progress
+    values[:] = 14, 15, 15
     assert worker.behind() == [0], "the others have pushed, and wait"
-    values[:3] = 15, 15, 13
+    values[:] = 15, 15, 13
     assert worker.behind() == [2]
-    values[:3] = 15, 15, 17
+    values[:] = 15, 15, 17
     assert worker.behind() == []
-    board._records["asked"][:3] = 7, 7, 6
-    board._records["waits_for"][1] = 7
+    board._workers.asked[:] = 7, 7, 6
+    board._workers.waits_for[1] = 7
     assert worker.behind() == [2], "its endpoint may have pushed something: its script has not asked"
 
 
@@ -111,7 +111,7 @@ def test_where_a_worker_stands_crosses_to_the_launcher(board: JobBoard, tmp_path
     waits_for.value = 0
     worker.leave()
     assert board.standing(1) == (GroupState.ALONE, 2, 0, 3)
-    board._records["phase"][1] = 2**63  # whatever it may write
+    board._workers.phase[1] = 2**63  # whatever it may write
     assert board.standing(1)[0] is GroupState.ALONE
 
 

@@ -122,7 +122,7 @@ class Fixture:
 def says(board: JobBoard, rank: int, phase: GroupState, asked: int = 0, waits_for: int = 0) -> None:
     """Write as a worker does."""
     for name, value in (("phase", phase), ("asked", asked), ("waits_for", waits_for)):
-        board._records[name][rank] = value
+        getattr(board._workers, name)[rank] = value
 
 
 @pytest.fixture
@@ -257,11 +257,11 @@ def test_nobody_is_waited_for_for_long_who_leaves_no_stacks(job: Fixture) -> Non
 def test_a_job_that_ends_well_is_asked_for_no_stacks(job: Fixture) -> None:
     job.leaves_stacks = True
     assert job.run("pass", "pass").failure is None
-    assert not job.board._records["asks_stacks"].any()
+    assert not job.board._workers.asks_stacks.any()
 
 
 def test_a_process_group_of_another_size_is_said(job: Fixture) -> None:
-    job.board._records["world"][0] = 3
+    job.board._workers.world[0] = 3
     ending = job.run("raise SystemExit(1)")
     assert ending.failure
     assert ending.failure.startswith(

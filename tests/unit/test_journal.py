@@ -10,9 +10,10 @@ import pytest
 
 from testbed.aggregation.system import Layout
 from testbed.client.caller import Caller
+from testbed.client.requests import FaultRequest, LinkRequest
 from testbed.client.runtime import Runtime
 from testbed.errors import TestbedError
-from testbed.jobs.journal import Journal, by_hand_in_words
+from testbed.jobs.journal import Journal, fault_in_words, link_in_words
 from testbed.jobs.life import Job, Terms
 from testbed.jobs.manager import Jobs, means_of
 from testbed.jobs.request import JobRequest
@@ -41,30 +42,25 @@ def test_entries_are_numbered_and_the_newest_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "request_", "says"),
+    ("wanted", "says"),
     [
+        (LinkRequest(action="set", links=["u1h1"], rate_mbps=20), "link set: u1h1, 20 Mb/s"),
+        (LinkRequest(action="set", links=["u1", "u2o1"], up=False), "link set: u1 u2o1, down"),
         (
-            "link",
-            {"action": "set", "links": ["u1h1"], "rate_mbps": 20, "up": None},
-            "link set: u1h1, 20 Mb/s",
-        ),
-        ("link", {"action": "set", "links": ["u1", "u2o1"], "up": False}, "link set: u1 u2o1, down"),
-        (
-            "link",
-            {"action": "set", "links": ["u1h1"], "delay": "5ms", "jitter": "1ms"},
+            LinkRequest(action="set", links=["u1h1"], delay="5ms", jitter="1ms"),
             "link set: u1h1, delay 5ms, jitter 1ms",
         ),
-        ("link", {"action": "reset", "links": ["all"]}, "link reset: all"),
-        ("fault", {"action": "clear", "links": None}, "fault clear: all"),
+        (LinkRequest(action="reset", links=["all"]), "link reset: all"),
+        (FaultRequest(action="clear"), "fault clear: all"),
         (
-            "fault",
-            {"action": "set", "links": ["u1h1"], "direction": "up", "fault": {"loss": 0.01, "corrupt": 0}},
+            FaultRequest(action="set", links=["u1h1"], direction="up", fault={"loss": 0.01, "corrupt": 0}),
             "fault set: u1h1 up, loss 1%",
         ),
     ],
 )
-def test_what_is_done_by_hand_is_a_line(what: str, request_: dict[str, Any], says: str) -> None:
-    assert by_hand_in_words(what, request_) == says
+def test_what_is_done_by_hand_is_a_line(wanted: LinkRequest | FaultRequest, says: str) -> None:
+    words = fault_in_words(wanted) if isinstance(wanted, FaultRequest) else link_in_words(wanted)
+    assert words == says
 
 
 # ---- jobs ----

@@ -110,8 +110,8 @@ def test_stdout_is_one_document(words: tuple[str, ...], tmp_path: Path) -> None:
 def test_the_demo_prints_its_report_and_fails_after_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    runs = {"inc": read_run(run_result("inc", 1, 0.01))}
-    report = document.document(host.facts(), find("default"), runs, {"inc": training(accuracy=0.5)})
+    trainings = {"inc": document.Training(read_run(run_result("inc", 1, 0.01)), training(accuracy=0.5))}
+    report = document.document(host.facts(), find("default"), trainings)
 
     def trained(*_: object) -> DemoReport:
         print("[1/4] digits with inc")

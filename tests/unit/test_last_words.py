@@ -8,8 +8,8 @@ import json
 import os
 from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,13 +17,13 @@ from testbed import down, status
 from testbed.client import environment, last_words, rpc, runtime
 from testbed.client.caller import Caller
 from testbed.client.last_words import LastWords
+from testbed.client.main_facts import MainFacts, MainState
 from testbed.client.runtime import HeldName, Runtime, dead, remove_dead, running, sweep
-from testbed.client.up_messages import MainFacts
 from testbed.daemon.supervisor import _ended_in_words, _last_words
 from testbed.errors import HostError, RequestError, TestbedError
 
 ME = Caller.of(os.geteuid())
-FACTS: dict[str, Any] = {"name": "one", "pid": 4242, "user": "alice", "configuration": "rack"}
+FACTS = MainFacts("one", 4242, "alice", "rack")
 WORDS = LastWords.of_main(FACTS, "ovs-vswitchd was killed by signal 9", 1_000_000.0)
 
 
@@ -37,7 +37,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runtime:
 
 def die(made: Runtime, words: LastWords | None = WORDS) -> None:
     with HeldName(made, ME) as name:
-        name.write_main({**FACTS, "state": "ready"})
+        name.write_main(MainState(**asdict(FACTS), state="ready"))
         (made.log / "daemon.log").write_text("first\nlast\n")
         (made.jobs / "1").mkdir()
         if words:
@@ -56,7 +56,7 @@ def test_reason_and_logs_stay_and_nothing_else(made: Runtime) -> None:
 def test_who_asks_while_it_dies_is_told_why(made: Runtime) -> None:
     with ThreadPoolExecutor(1) as pool:
         with HeldName(made, ME) as name:
-            name.write_main({**FACTS, "state": "ready"})
+            name.write_main(MainState(**asdict(FACTS), state="ready"))
             asking = pool.submit(rpc.call, made.socket, "run")
             with pytest.raises(TimeoutError):
                 asking.result(0.2)
@@ -69,7 +69,7 @@ def test_who_asks_while_it_dies_is_told_why(made: Runtime) -> None:
 
 def test_who_asks_while_it_comes_up_or_ends_in_order_is_not_held_up(made: Runtime) -> None:
     with HeldName(made, ME) as name:
-        name.write_main({**FACTS, "state": "starting"})
+        name.write_main(MainState(**asdict(FACTS), state="starting"))
         with pytest.raises(rpc.AbsentError, match="comes up or goes down"):
             rpc.call(made.socket, "run")
     with pytest.raises(rpc.AbsentError, match="comes up or goes down"):
@@ -105,7 +105,7 @@ def test_down_leaves_them(made: Runtime) -> None:
 
 def test_one_whose_main_process_was_killed(made: Runtime) -> None:
     name = HeldName(made, ME).__enter__()
-    name.write_main({**FACTS, "state": "ready"})
+    name.write_main(MainState(**asdict(FACTS), state="ready"))
     (made.log / "daemon.log").write_text("last\n")
     for fd in (name._fd, name._owner_fd):
         os.close(fd)  # as the kernel does
@@ -195,8 +195,8 @@ def test_what_does_not_read_is_none(made: Runtime) -> None:
 def test_which_ends_leave_some(made: Runtime, error: TestbedError, state: str, leaves: bool) -> None:
     def up() -> None:
         with HeldName(made, ME) as name:
-            name.write_main({**FACTS, "state": state})
-            with _last_words(name, MainFacts(**FACTS)):
+            name.write_main(MainState(**asdict(FACTS), state=state))
+            with _last_words(name, FACTS):
                 raise error
 
     with pytest.raises(type(error)):

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.encoding import to_json
 from testbed.errors import RequestError, TestbedError
 from testbed.plugins import registry
 from testbed.scheduling import live
 from testbed.scheduling.constraints import check_decision
-from testbed.scheduling.messages import decision_from_json, decision_to_json, state_from_json, state_to_json
+from testbed.scheduling.messages import decision_from_json, state_from_json
 from testbed.scheduling.model import Decision, Job, Limits, Progress, State, load
 from testbed.topology import catalogue
 from testbed.topology.load import parse
@@ -206,7 +207,7 @@ STATES = st.builds(
 
 @given(STATES)
 def test_a_state_crosses_as_it_is(state: State) -> None:
-    assert state_from_json(json.loads(json.dumps(state_to_json(state)))) == state
+    assert state_from_json(json.loads(json.dumps(to_json(state)))) == state
 
 
 @given(
@@ -215,7 +216,7 @@ def test_a_state_crosses_as_it_is(state: State) -> None:
 )
 def test_a_decision_crosses_as_it_is(rates: dict[int, float], ports: dict[tuple[int, int], int]) -> None:
     decision = Decision(rates, dict.fromkeys(rates, 1), ports)
-    assert decision_from_json(json.loads(json.dumps(decision_to_json(decision)))) == decision
+    assert decision_from_json(json.loads(json.dumps(to_json(decision)))) == decision
 
 
 @pytest.mark.parametrize(

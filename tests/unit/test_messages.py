@@ -25,6 +25,7 @@ from testbed import documents, messages
 from testbed.api import handle
 from testbed.api.state import status
 from testbed.client import rpc
+from testbed.client.main_facts import MainState
 from testbed.client.terminal_text import lines
 from testbed.errors import TestbedError
 from testbed.messages import schema
@@ -376,17 +377,17 @@ def test_the_library_says_what_is_printed(tmp_path: Path, monkeypatch: pytest.Mo
     ("written", "keys"),
     [
         (
-            {"name": "x", "pid": 7, "user": "me", "configuration": "rack", "state": "ready"},
+            MainState("x", 7, "me", "rack", "ready"),
             "name pid user configuration state units hosts circuits jobs error",
         ),
-        ({}, "name pid units hosts circuits jobs state error"),
+        (None, "name pid units hosts circuits jobs state error"),
     ],
 )
 def test_a_testbed_that_does_not_answer_is_printed_by_what_it_wrote(
-    written: dict[str, Any], keys: str, tmp_path: Path
+    written: MainState | None, keys: str, tmp_path: Path
 ) -> None:
     class Wrote(page_world.LivingRuntime):
-        def read_main(self) -> dict[str, Any]:
+        def read_main(self) -> MainState | None:
             return written
 
     def silent(*_: Any, **__: Any) -> Any:
@@ -395,5 +396,5 @@ def test_a_testbed_that_does_not_answer_is_printed_by_what_it_wrote(
     printed = as_json(status(Wrote("x", tmp_path), silent))
     assert list(printed) == keys.split()
     assert printed["state"] == ("not answering" if written else "starting")
-    assert (printed["error"], printed["pid"]) == ("no answer in 10 s", written.get("pid"))
+    assert (printed["error"], printed["pid"]) == ("no answer in 10 s", written and written.pid)
     validated(printed, "status")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from testbed.messages.script import StepOfRun
+from testbed.records.facts import RecordedHost, RecordedNetwork, RecordedSource, RecordedTestbed
 from testbed.records.record import CONFIGURATION, DONE, FAILED, FILE, RESULT, RUNS, Record, Run, SetUp
 from testbed.records.store import Store
 from testbed.topology import catalogue
@@ -41,8 +42,18 @@ STEP = StepOfRun(3.0, "s.yaml", 3.0, 3.0, 3.0, "link set u1h1 --down", 0, "", ""
 
 def written(folder: Path, result: dict[str, Any] | None = None, **changes: Any) -> Record:
     """A record with one run, as a command leaves it."""
-    network = {"circuits": [["u1o1", "u2o1"]], "faults": [], "links": []}
-    set_up = SetUp({}, {}, (), {"configuration": "default"}, network, {}, {"commit": "abc"}, {}, {})
+    network = RecordedNetwork((("u1o1", "u2o1"),), (), ())
+    set_up = SetUp(
+        {},
+        {},
+        (),
+        RecordedTestbed(configuration="default"),
+        network,
+        {},
+        RecordedSource("abc"),
+        {},
+        RecordedHost(),
+    )
     run = Run(1, NOW, NOW + 9, verdict=TRUSTED["line"], trustworthy=True)
     words = ("run", "--place", "u1:2", "train.py")
     record = Record("run", words, "/", "me", NOW, set_up, DONE, NOW + 10, 0, runs=(run,))

@@ -26,7 +26,7 @@ def view_of(world: World) -> View:
 
 
 def traces(view: View, kind: str) -> list[dict[str, Any]]:
-    return [trace for trace in fabric_picture.figure(view)["data"] if trace["meta"] == kind]
+    return [trace for trace in fabric_picture.figure(view).data if trace["meta"] == kind]
 
 
 def test_units_hosts_and_circuits_are_those_of_status(world: World) -> None:

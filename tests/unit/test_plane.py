@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from controller.flows import RouteChanges, TorFlows, oxc_flows, routes_of, tor_flows
 from controller.planes import FastPath
-from testbed.dataplanes.xdp import layout, plane, routes, timetable
+from testbed.dataplanes.xdp import plane, routes, timetable
 from testbed.dataplanes.xdp.routes import PinnedRoutes, Routes
 from testbed.dataplanes.xdp.syscall import Rows
 from testbed.errors import RequestError, SettingError
@@ -176,7 +176,7 @@ def test_a_timetable_that_reads_back_another_leaves_nothing(
 def test_one_that_does_not_fit_is_refused_before_anything_is_written(
     based: ModelMaps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(layout.SIZES, "MAX_ROUTES", 2)
+    monkeypatch.setattr(timetable, "MAX_ROUTES", 2)
     with pytest.raises(RequestError) as error:
         keep(based, FIRST)
     assert str(error.value) == "schedule: 2 routes of all its matchings; 1 are accepted"

@@ -17,6 +17,7 @@ import pytest
 from testbed.client.caller import Caller
 from testbed.errors import RequestError
 from testbed.queue import policy_process
+from testbed.queue.policy_messages import PolicyMessage
 from testbed.queue.policy_process import GoneError, Options, OverrunError, PolicyError, PolicyProcess
 from testbed.scheduling.model import Decision, Job, Limits, Progress, State
 from tests.processes import alive, spawn
@@ -283,8 +284,9 @@ def heard(pieces: Sequence[bytes]) -> tuple[list[Any], float]:
 def test_lines_are_heard_whole_however_they_come() -> None:
     wanted = [{"number": number, "decision": "x" * (number % 7 * 50_000)} for number in range(40)]
     text = b"".join(json.dumps(line).encode() + b"\n" for line in wanted)
+    messages = [PolicyMessage(**line) for line in wanted]
     for step in (1_000, 65_536, len(text)):
-        assert heard([text[at : at + step] for at in range(0, len(text), step)])[0] == wanted
+        assert heard([text[at : at + step] for at in range(0, len(text), step)])[0] == messages
 
 
 def test_an_answer_costs_what_it_is_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -361,7 +361,7 @@ def test_one_that_may_start_again_keeps_its_circuits_until_it_has_ended(
 ) -> None:
     made = world({"name": "a", "place": "u1:2", "restarts": restarts}).start()
     made.running(1)
-    made.machine.attempts[0].board._records["left_ns"] = time.monotonic_ns()
+    made.machine.attempts[0].board._workers.left_ns[:] = time.monotonic_ns()
     slot = made.session.slot
     made.until(lambda: made.session.slot > slot + 2, "slots pass")
     assert made.all[0].state == ("running" if restarts else "leaving")

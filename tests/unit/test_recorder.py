@@ -24,10 +24,11 @@ from testbed.messages.coding import decode
 from testbed.messages.events import BatchQueued, Event, JobBegun, JobNote, OutputLine
 from testbed.messages.script import DoneStep, ScriptResult
 from testbed.records import Record, Store, recorder
+from testbed.records.facts import RecordedFault, RecordedNetwork, RecordedTestbed
 from testbed.records.logs import LAST_BYTES, MOST_BYTES
 from testbed.records.outcome import outcomes
 from testbed.records.record import Run
-from testbed.records.recorder import Asked, none_below, recording
+from testbed.records.recorder import Asked, RecordFiles, none_below, recording
 from testbed.records.set_up import heeded, options_of, seeds_of
 from testbed.records.steps import steps_within
 from testbed.records.store import FOLDER
@@ -187,7 +188,7 @@ def test_without_a_store_nothing_is_written(capsys: pytest.CaptureFixture[str]) 
         with record.run() as run:
             run.hear(BEGUN)
             run.take(recorded.run_result())
-            assert run.left_to_testbed(["a"], with_logs=True) == {}
+            assert run.left_to_testbed(["a"], with_logs=True) is None
         assert record.folder is None
     assert capsys.readouterr().err == ""
 
@@ -267,11 +268,7 @@ def test_a_detached_queue_is_left_to_the_testbed(store: Store) -> None:
         asked = run.left_to_testbed(["a"], with_logs=True)
         run.hear(QUEUED)
     folder = store.folder / store.names()[0] / "runs" / "1"
-    assert asked == {
-        "record": str(folder / "result.json"),
-        "logs": str(folder / "logs"),
-        "bounded_logs": True,
-    }
+    assert asked == RecordFiles(folder / "result.json", folder / "logs")
     assert (folder / "logs" / "a").is_dir()
     assert json.loads((folder.parents[1] / "record.json").read_text())["state"] == "queued"
 
@@ -294,10 +291,10 @@ def test_steps_of_scripts_are_those_within_the_run() -> None:
 def test_a_script_is_in_the_record_of_the_job_that_ran_meanwhile(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = {"name": "one", "pid": 7, "configuration": "default"}
-    monkeypatch.setattr(recorder.set_up, "testbed_facts", lambda runtime: dict(facts))
-    for name in ("configuration_of", "network_of"):
-        monkeypatch.setattr(recorder.set_up, name, lambda runtime: {})
+    facts = [RecordedTestbed("one", 7, "default")]
+    monkeypatch.setattr(recorder.set_up, "testbed_facts", lambda runtime: facts[-1])
+    monkeypatch.setattr(recorder.set_up, "network_of", lambda runtime: RecordedNetwork())
+    monkeypatch.setattr(recorder.set_up, "configuration_of", lambda runtime: None)
     monkeypatch.setattr(recorder.set_up, "seeds_of", lambda *_: {})
     somewhere: Any = object()
     with recording(Asked("run", [], {}, (), somewhere), store, ME) as record, record.run() as run:
@@ -305,7 +302,7 @@ def test_a_script_is_in_the_record_of_the_job_that_ran_meanwhile(
             step = decode(DoneStep, results.step("fault clear", 0.0), "step")
             steps.take(ScriptResult("s.yaml", "one", steps.run.began, (step,)))
             steps.keep()
-        facts["pid"] = 8  # another testbed's
+        facts.append(RecordedTestbed("one", 8, "default"))  # another testbed's
         with recording(Asked("script", [], {}, (), somewhere), store, ME) as other, other.run() as steps:
             steps.take(ScriptResult("t.yaml", "one", steps.run.began, (step,)))
         run.take(recorded.run_result())
@@ -428,8 +425,8 @@ def test_seeds_are_found_wherever_they_are_given() -> None:
         "seed": 3,
         "submission": {"seed": 2, "jobs": [{"name": "a", "arguments": ["--seed=9"]}, {"name": "b"}]},
     }
-    faults = [{"link": "u1h1", "direction": "up", "seed": 11}]
-    assert seeds_of(options, {"ocs": {"seed": 1}}, faults) == {
+    faults = [RecordedFault("u1h1", "up", seed=11)]
+    assert seeds_of(options, 1, faults) == {
         "ocs": 1,
         "submission": 2,
         "options": 3,

@@ -15,13 +15,14 @@ import pytest
 from testbed.client.caller import Caller
 from testbed.errors import RequestError
 from testbed.records import Record, Run, Store, list_records
+from testbed.records.facts import RecordedHost, RecordedTestbed
 from testbed.records.record import CONFIGURATION, FILE, KILLED, QUEUED, RUNNING, RUNS
 from testbed.records.store import FOLDER, LIMIT, OFF, data_home, size_bytes
 from tests.unit import recorded, results
 
 ME = Caller.of_this_process()
 
-SET_UP = replace(recorded.SET_UP, host={**recorded.SET_UP.host, "name": platform.node()})
+SET_UP = replace(recorded.SET_UP, host=replace(recorded.SET_UP.host, name=platform.node()))
 
 
 @pytest.fixture
@@ -179,7 +180,7 @@ def test_what_cannot_be_removed_takes_no_room(store: Store, monkeypatch: pytest.
 
 
 def test_what_runs_on_another_host_is_taken_at_its_word(store: Store) -> None:
-    set_up = replace(SET_UP, host={"name": "elsewhere"}, testbed={"name": "gone", "pid": 1})
+    set_up = replace(SET_UP, host=RecordedHost("elsewhere"), testbed=RecordedTestbed("gone", 1))
     for state in ("running", "queued"):
         made = written(store, state=state, set_up=set_up)
         assert Record.read(made.folder).state == state

@@ -16,6 +16,7 @@ from testbed.messages.coding import decode, plain
 from testbed.messages.script import StepOfRun
 from testbed.records import Record, Store
 from testbed.records.comparison import Comparison, Differing, NumberRow, Side, compare, set_up_differences
+from testbed.records.facts import RecordedFault, RecordedHost, RecordedNetwork, RecordedSource
 from testbed.records.measures import known, measures
 from testbed.records.plots import draw, draw_panel, side_names
 from testbed.records.record import CONFIGURATION
@@ -99,11 +100,11 @@ def test_each_part_of_a_set_up_counts(store: Store) -> None:
         1.0,
         options={"sync": "ring", "arguments": ["--turns", "13"]},
         seeds={"ocs": 2},
-        network={"circuits": [], "faults": [{"link": "u1h1", "loss": 0.01}], "links": []},
+        network=RecordedNetwork((), (RecordedFault("u1h1", loss=0.01),), ()),
         versions={"python": "3.12.0"},
-        source={"commit": "abc", "changed": True},
+        source=RecordedSource("abc", True),
         environment={},
-        host={"name": "here", "cores": 4},
+        host=RecordedHost("here", cores=4),
     )
     assert differing(first, second) == {
         "option sync": ("inc", "ring"),

@@ -105,8 +105,11 @@ def report() -> dict[str, Any]:
         sync: read_run(run_result(sync, number, number * 1e-2))
         for number, sync in enumerate(("inc", "ring", "ps"), 1)
     }
-    trainings = {sync: training(iteration_ms=50.0 * number) for number, sync in enumerate(runs, 1)}
-    return dict(plain(document.document(host.facts(), find("default"), runs, trainings)))
+    trainings = {
+        sync: document.Training(run, training(iteration_ms=50.0 * number))
+        for number, (sync, run) in enumerate(runs.items(), 1)
+    }
+    return dict(plain(document.document(host.facts(), find("default"), trainings)))
 
 
 def test_communication_is_the_mean_of_the_workers_by_iteration() -> None:
@@ -252,8 +255,9 @@ def test_what_volumes_and_times_stand_for(report: dict[str, Any]) -> None:
         "200: to these jobs "
         "the fabric is one of 200 Mb/s, not of 40 Gb/s."
     )
-    runs = {"inc": read_run(run_result("inc", 1, 0.01))}
-    scaled = document.document(host.facts(), find("default"), runs, {"inc": {**training(), "scale": 200}})
+    run = read_run(run_result("inc", 1, 0.01))
+    trainings = {"inc": document.Training(run, {**training(), "scale": 200})}
+    scaled = document.document(host.facts(), find("default"), trainings)
     assert job_rows.scale_told(scaled) == (
         "Times are real, volumes are divided by 200: 52 B of gradients over 200 Mb/s take what 10.4 kB take "
         "over the 40 Gb/s that "

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+from testbed.encoding import to_json
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs import life
 from testbed.ocs.timetable import as_data, parse
 from testbed.scheduling import live
 from testbed.scheduling.constraints import check_decision
-from testbed.scheduling.messages import decision_from_json, decision_to_json
+from testbed.scheduling.messages import decision_from_json
 from testbed.scheduling.model import Decision, Job, Limits, Progress, Rotation, RotationTurn, State, UnitIndex
 from testbed.systems.p4inc.simulator.fluid import simulate
 from tests.unit.session_world import TOPOLOGY, NoObservation, World
@@ -78,11 +79,11 @@ def test_units_of_a_job_that_meet_in_no_turn_are_named(turns: tuple[int, ...], u
 
 def test_it_is_the_same_after_its_way_through_json() -> None:
     decision = Decision({1: 20.0}, {}, {}, THIRDS)
-    assert decision_from_json(decision_to_json(decision)) == decision
+    assert decision_from_json(to_json(decision)) == decision
     spoilt: list[Any] = [{"turns": 3, "guard_ms": 0}, {"turns": [{}], "guard_ms": 0}, [], "x"]
     for spoiled in spoilt:
         with pytest.raises(ValueError, match="no decision"):
-            decision_from_json({**decision_to_json(decision), "rotation": spoiled})
+            decision_from_json({**to_json(decision), "rotation": spoiled})
 
 
 def test_its_timetable_is_one_that_the_controller_takes_and_keeps_ports() -> None:

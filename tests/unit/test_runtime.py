@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.client.caller import NOGROUP, Caller
+from testbed.client.main_facts import MainState
 from testbed.client.rpc import Peer
 from testbed.client.runtime import HeldName, Runtime, check_name, dead, running, sweep
 from testbed.errors import HostError, OwnerError, RequestError, TestbedError
@@ -29,12 +30,14 @@ HOLD = """
 import os, sys
 from pathlib import Path
 from testbed.client.caller import Caller
+from testbed.client.main_facts import MainState
 from testbed.client.runtime import HeldName, Runtime
 with HeldName(Runtime.of("one", Path(sys.argv[1])), Caller.of(os.geteuid())) as name:
-    name.write_main({"pid": 4242})
+    name.write_main(MainState("one", 4242, "alice", "rack", "ready"))
     print("held", flush=True)
     sys.stdin.read()
 """
+STATE = MainState("one", 1, "alice", "rack", "ready")
 
 
 @pytest.fixture
@@ -69,10 +72,10 @@ def test_bad_names_say_what_is_accepted(name: str) -> None:
 def test_a_claim_makes_the_folder_and_removes_it(tmp_path: Path, me: Caller) -> None:
     runtime = Runtime.of("one", tmp_path / "optinc")
     with HeldName(runtime, me) as name:
-        name.write_main({"pid": 1, "state": "ready"})
+        name.write_main(STATE)
         assert runtime.alive()
         assert running(tmp_path / "optinc") == ["one"]
-        assert runtime.read_main()["state"] == "ready"
+        assert runtime.read_main() == STATE
         assert runtime.folder.stat().st_mode & 0o777 == 0o711
         assert runtime.main.stat().st_mode & 0o022 == 0
         assert runtime.main.stat().st_uid == os.geteuid(), "a command of root's sends signals by it"
@@ -229,10 +232,10 @@ def test_what_others_run_is_named(tmp_path: Path, me: Caller, monkeypatch: pytes
 
 def test_main_json_half_read_is_empty(tmp_path: Path) -> None:
     runtime = Runtime.of("one", tmp_path)
-    assert runtime.read_main() == {}
+    assert runtime.read_main() is None
     runtime.folder.mkdir()
     runtime.main.write_text("{")
-    assert runtime.read_main() == {}
+    assert runtime.read_main() is None
 
 
 def test_sudo_variables_count_for_root_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def test_a_doubt_of_a_worker_is_certain_though_all_have_gone_on() -> None:
     for rank in range(2):
         at(tables, rank, 5, BARRIER, "t.py:9")
     assert account([member(0), member(1)], tables).endswith(THE_NETWORK), "nobody has found out"
-    tables._tables["doubt_group"][0], tables._tables["doubt_number"][0] = 0x5EED, 4
+    tables._columns.doubt_group[0], tables._columns.doubt_number[0] = 0x5EED, 4
     assert account([member(0), member(1)], tables).endswith(NOT_THE_SAME)
 
 

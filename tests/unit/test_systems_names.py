@@ -48,7 +48,6 @@ OTHERS = {
     ("testbed/emulation/net.py", "switches"): "the word for what is being made, in the progress of `up`",
     ("testbed/webpage/fabric_picture.py", "switches"): "what a trace of the page's picture shows",
     ("testbed/systems/job_options.py", "trio"): "the class of all options has those of its program",
-    ("testbed/telemetry/summary.py", "switches"): "the switches of which segments are counted",
     ("workloads/autoload.py", "inc"): "the backend's name, by which torch finds it",
     ("workloads/hook.py", "inc"): "the backend's name, by which torch finds it",
     ("workloads/jobs/digits.py", "inc"): "the backend's name, by which torch finds it",

@@ -15,7 +15,7 @@ from testbed.emulation.parts import parts
 from testbed.errors import RequestError
 from testbed.machine.links import NO_DELAY, LinkDelay
 from testbed.optics.delays import Delay
-from testbed.optics.models.transceivers import Transceivers
+from testbed.optics.models.transceivers import Locking, Transceivers
 from testbed.topology import catalogue
 from testbed.topology.addresses import CORE_DPID, CORE_UNIT, tor_dpid, tor_name
 from testbed.topology.load import load, parse
@@ -230,11 +230,10 @@ def test_transceivers_and_distributions_survive_json_and_words() -> None:
     }
     topology = parse({**GOOD, "ocs": ocs}, "optics")
     model = Transceivers(topology.ocs.settings)
-    keys = ("lock_ms", "lock_failure", "retry_ms")
-    of_u1o2 = (Delay("lognormal", 40.0, 10.0), 0.3, Delay("normal", 5.0, 1.0))
-    assert model.at_port("u1o2") == dict(zip(keys, of_u1o2, strict=True))
-    assert model.at_port("u2o1") == dict(zip(keys, (None, 0.1, Delay("constant", 9.0)), strict=True))
-    assert model.at_port("u1o1") == dict(zip(keys, (None, 0.1, Delay("normal", 5.0, 1.0)), strict=True))
+    of_u1o2 = Locking(Delay("lognormal", 40.0, 10.0), 0.3, Delay("normal", 5.0, 1.0))
+    assert model.at_port("u1o2") == of_u1o2
+    assert model.at_port("u2o1") == Locking(None, 0.1, Delay("constant", 9.0))
+    assert model.at_port("u1o1") == Locking(None, 0.1, Delay("normal", 5.0, 1.0))
     assert Topology.from_json(topology.to_json()) == topology
     assert parse(words(topology), "other") == topology
 

@@ -109,7 +109,7 @@ def test_the_launcher_reads_where_the_script_is_and_what_it_waits_for(
     assert board.pulse() == since, "it waits on"
     ran_ns = 10_000_000
     watch.look(int(6e9))
-    assert tables._tables["inside_ns"][1] == int(6e9), "it went on: the same line again, another message"
+    assert tables._columns.inside_ns[1] == int(6e9), "it went on: the same line again, another message"
 
 
 def test_where_it_meets_is_told_until_the_group_is_there(

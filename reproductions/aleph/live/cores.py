@@ -141,7 +141,10 @@ class HostCores:
     def __enter__(self) -> Self:
         if self.unknown is None:
             with self._stack as stack:
-                process = _within(int(Runtime.of(self._testbed.name).read_main()["pid"]))
+                main = Runtime.of(self._testbed.name).read_main()
+                if main is None:
+                    raise TestbedError(f"testbed {self._testbed.name!r} is not running")
+                process = _within(main.pid)
                 folder = _netns(process)
                 self._others = [_Polled(path, stack) for path in (process / "ns" / "net", folder / WIRES)]
                 for host in self._testbed.topology.hosts:

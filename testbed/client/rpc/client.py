@@ -34,7 +34,7 @@ def call(
     path: Path,
     op: str,
     *,
-    on_event: Callable[[dict[str, Any], int | None], None] | None = None,
+    on_event: Callable[[Any, int | None], None] | None = None,
     timeout_s: float | None = 60.0,
     **arguments: Any,
 ) -> Any:
@@ -103,13 +103,13 @@ def _died(path: Path, op: str, was_up: bool) -> TestbedError | None:
 
     runtime, deadline = Runtime(path.parent.name, path.parent), time.monotonic() + _DYING_S
     while path == runtime.socket:
-        main: dict[str, Any] = {}
+        main = None
         with suppress(TestbedError):
             main = runtime.read_main()
             if last := runtime.last_words():
                 words = typed("status", runtime.name)
                 return TestbedError(f"{op}: testbed {runtime.name!r} is gone: {last}; more: {words}")
-        was_up = was_up or main.get("state") == "ready"
+        was_up = was_up or (main is not None and main.state == "ready")
         if not main or not was_up or time.monotonic() > deadline:
             return None
         time.sleep(_LOOK_S)

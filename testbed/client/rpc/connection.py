@@ -130,7 +130,7 @@ class Connection:
 
     def refuse(self, why: str, exit_code: int = RequestError.exit_code) -> None:
         """Send this error as the reply."""
-        self._reply({"ok": False, "exit_code": exit_code, "error": why})
+        self._reply(_refusal(exit_code, why))
 
     def start(self) -> None:
         """Start the thread that runs the connection. If the system can start no thread, close the
@@ -181,16 +181,14 @@ class Connection:
             encoded = result if isinstance(result, bytes) else json.dumps(result).encode()
             answer = b'{"ok": true, "result": %b}' % encoded
         except TestbedError as error:
-            self._reply({"ok": False, "exit_code": error.exit_code, "error": str(error)})
+            self.refuse(str(error), error.exit_code)
         except Exception as error:
             if isinstance(error, OSError) and (full := disk_is_full(error)):
-                self._reply({"ok": False, "exit_code": full.exit_code, "error": str(full)})
+                self.refuse(str(full), full.exit_code)
                 return
             # a defect: the client must not hang, and the server's log must show it
             traceback.print_exc(file=sys.stderr)
-            self._reply(
-                {"ok": False, "exit_code": 1, "error": f"{request['op']}: {type(error).__name__}: {error}"}
-            )
+            self.refuse(f"{request['op']}: {type(error).__name__}: {error}", 1)
         else:
             self._reply(answer)
         finally:
@@ -212,8 +210,7 @@ class Connection:
                 return
             self._put(line, None if fd is None else os.dup(fd))
 
-    def _reply(self, answer: dict[str, Any] | bytes) -> None:
-        line = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+    def _reply(self, line: bytes) -> None:
         with self._lock:
             if self.state is Phase.CLOSED:
                 return
@@ -311,6 +308,10 @@ class Connection:
             self.state, self.since = state, time.monotonic()
             os.eventfd_write(self._wake, 1)
             return True
+
+
+def _refusal(exit_code: int, error: str) -> bytes:
+    return json.dumps({"ok": False, "exit_code": exit_code, "error": error}).encode()
 
 
 def _close_fd(fd: int | None) -> None:

@@ -76,7 +76,7 @@ class Compiled:
         flags: Sequence[str] = (),
         load: bool = True,
     ) -> None:
-        self.functions: dict[str, Any] = {}
+        self.functions: dict[str, Loaded] = {}
         self.was_kept = False
         self._what, self._text, self._programs, self._flags = what, text, programs, flags
         self._headers = kernel_headers()
@@ -138,7 +138,7 @@ class Compiled:
         except Exception as error:  # bcc raises nothing narrower
             raise self._unable(error) from error
 
-    def loaded(self, name: str) -> Any:
+    def loaded(self, name: str) -> Loaded:
         """Load a program, even if it is loaded already, over the existing maps."""
         instructions = self._objects.instructions(name, self._fds)
         return Loaded(_load(name, self._programs[name], instructions, self._objects.license))
@@ -177,7 +177,7 @@ class Compiled:
 
     def program_fd(self, name: str) -> int:
         """Return the descriptor of one of the programs."""
-        return int(self.functions[name].fd)
+        return self.functions[name].fd
 
     def value_bytes(self, name: str) -> int:
         """Return the size of a map's values."""
@@ -202,10 +202,11 @@ class CompiledTables(Compiled):
     def _make_maps(self, bcc_version: str) -> None:
         self.bpf = self._compile()
 
-    def loaded(self, name: str) -> Any:
+    def loaded(self, name: str) -> Loaded:
         """Load a program, even if it is loaded already, over the existing maps."""
         self.bpf.funcs.pop(name.encode(), None)  # otherwise bcc returns the loaded one
-        return self.bpf.load_func(name, getattr(self.bpf, self._programs[name]))
+        function: Loaded = self.bpf.load_func(name, getattr(self.bpf, self._programs[name]))
+        return function
 
     def close(self) -> None:
         """Close the descriptors."""

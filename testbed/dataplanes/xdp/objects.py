@@ -187,7 +187,7 @@ def keep(key: str, objects: Objects, folder: Path) -> None:
             old.unlink(missing_ok=True)
 
 
-def _read(value: dict[str, Any]) -> Objects:
+def _read(value: Any) -> Objects:
     maps = tuple(
         MapObject(**{**each, "key": CType(**each["key"]), "value": CType(**each["value"])})
         for each in value["maps"]

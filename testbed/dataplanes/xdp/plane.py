@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -49,20 +49,54 @@ from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.units import Unit
 from testbed.wire import spec
-from testbed.wire.places import NOBODY, Port
-from testbed.wire.records import filled
+from testbed.wire.places import (
+    MAX_ENTRIES,
+    MAX_FLOWS,
+    MAX_OPTICAL_PORTS,
+    NOBODY,
+    OPTICAL_STRIDE,
+    Port,
+)
+from testbed.wire.records import Column, columns, filled
 
-PINNED_MAPS = ("routes", "circuits", "glimpses", "verdicts", "timetables", "meetings", "crossings", "flows")
 PINNED_PROGRAM = "oxc_port"
 OPTICS = 0  # the owner of the optical switch's ports; a switch's ports are its number's
-NO_ENTRY = layout.SIZES["MAX_ENTRIES"]  # an index into `entries` past its end
+NO_ENTRY = MAX_ENTRIES  # an index into `entries` past its end
 NOBODY_SENDS = {"job": NOBODY.value, "worker": NOBODY.value, "index": NO_ENTRY}
-OPTICAL_STRIDE = layout.SIZES["OPTICAL_STRIDE"]
 PROBES = 200  # probes of a first call, whose duration determines the number of the next
 WATCH_BEFORE_NS, WATCH_AFTER_NS = 500_000, 100_000
 AWAKE_BEFORE_NS = 4_000_000  # without preemption, the kernel wakes even the first in line milliseconds late
 NEVER_NS = (1 << 64) - 1
 PROBE_FRAME = bytes(12) + spec.PROBE_ETHERTYPE.to_bytes(2, "big") + bytes(46)
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedMaps:
+    """The descriptors of the maps that other processes open by their pins."""
+
+    routes: int
+    circuits: int
+    glimpses: int
+    verdicts: int
+    timetables: int
+    meetings: int
+    crossings: int
+    flows: int
+
+
+PINNED_MAPS = tuple(each.name for each in fields(PinnedMaps))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CircuitColumns:
+    """The members of ports' circuits (CIRCUIT)."""
+
+    before: Column
+    before_ifindex: Column
+    dark_at_ns: Column
+    lit_at_ns: Column
+    peer: Column
+    ifindex: Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +144,7 @@ def put_port(programs: Programs, ifindex: int, **fields: int) -> None:
 
 
 def _port_keys(ports: Sequence[int]) -> Rows:
-    keys = np.zeros(len(ports), layout.DEVICE)
-    keys["ifindex"] = ports
-    return keys
+    return np.array(ports, np.uint32).view(layout.DEVICE)
 
 
 def _meeting_key(port: int, matching: int) -> bytes:
@@ -128,16 +160,12 @@ class PinnedPlane:
     ToRs at the same time, and another one circuits.
     """
 
-    def __init__(self, maps: Mapping[str, int], gate: int, devices: Mapping[int, str]) -> None:
-        """Take descriptors of PINNED_MAPS and PINNED_PROGRAM, and the optical switch's devices by port
+    def __init__(self, maps: PinnedMaps, gate: int, devices: Mapping[int, str]) -> None:
+        """Take the descriptors of the maps and of PINNED_PROGRAM, and the optical switch's devices by port
         number.
         """
-        self.routes, self._circuits = PinnedRoutes(maps["routes"]), maps["circuits"]
-        self._glimpses, self._verdicts = maps["glimpses"], maps["verdicts"]
-        self._flows = maps["flows"]
-        self._crossings, self._kept = maps["crossings"], KeptTimetable(maps)
-        self._gate = gate
-        self._fds = (*maps.values(), gate)
+        self.routes, self._maps, self._gate = PinnedRoutes(maps.routes), maps, gate
+        self._kept = KeptTimetable(maps.timetables, maps.meetings, maps.routes)
         self._ifindex = {number: socket.if_nametoindex(device) for number, device in devices.items()}
 
     def turn(self, peers: Mapping[int, int | None], dark_at_ns: int, lit_at_ns: int) -> None:
@@ -154,11 +182,12 @@ class PinnedPlane:
         Until it goes dark, a port keeps its present peer. The programs execute this by their own clock.
         """
         ports = list(peers)
-        was, circuits = self._circuits_of(ports), np.zeros(len(ports), layout.CIRCUIT)
-        circuits["before"], circuits["before_ifindex"] = was["peer"], was["ifindex"]
-        circuits["dark_at_ns"], circuits["lit_at_ns"] = dark_at_ns, NEVER_NS
-        circuits["peer"] = [peer or 0 for peer in peers.values()]
-        circuits["ifindex"] = [0 if peer is None else self._device_of(peer) for peer in peers.values()]
+        circuits = np.zeros(len(ports), layout.CIRCUIT)
+        was, to = columns(CircuitColumns, self._circuits_of(ports)), columns(CircuitColumns, circuits)
+        to.before[:], to.before_ifindex[:] = was.peer, was.ifindex
+        to.dark_at_ns[:], to.lit_at_ns[:] = dark_at_ns, NEVER_NS
+        to.peer[:] = [peer or 0 for peer in peers.values()]
+        to.ifindex[:] = [0 if peer is None else self._device_of(peer) for peer in peers.values()]
         self._set_circuits(ports, circuits)
 
     def light(self, ports: Iterable[int], lit_at_ns: int | Sequence[int]) -> None:
@@ -167,19 +196,20 @@ class PinnedPlane:
         """
         ports = list(ports)
         circuits = self._circuits_of(ports)
-        circuits["lit_at_ns"] = lit_at_ns
+        columns(CircuitColumns, circuits).lit_at_ns[:] = lit_at_ns
         self._set_circuits(ports, circuits)
 
     def circuits(self) -> dict[int, int]:
         """Return the peer of each port that has a circuit, dark or not; 0 if the end of its dark time was
         never set, because the process that should have was killed or failed.
         """
-        peers = {}
-        for port, circuit in zip(self._ifindex, self._circuits_of(list(self._ifindex)), strict=True):
-            if circuit["lit_at_ns"] == NEVER_NS:
+        peers: dict[int, int] = {}
+        of = columns(CircuitColumns, self._circuits_of(list(self._ifindex)))
+        for port, lit_at_ns, peer in zip(self._ifindex, of.lit_at_ns.tolist(), of.peer.tolist(), strict=True):
+            if lit_at_ns == NEVER_NS:
                 peers[port] = 0
-            elif circuit["peer"]:
-                peers[port] = int(circuit["peer"])
+            elif peer:
+                peers[port] = peer
         return peers
 
     def lit(self, port: int) -> bool:
@@ -195,7 +225,7 @@ class PinnedPlane:
         Around both ends the kernel runs the program that carries the traffic repeatedly, by its own clock: no
         thread of this process and no interpreter delays one probe after another.
         """
-        map_update(self._glimpses, u32(port), bytes(layout.GLIMPSE.itemsize))
+        map_update(self._maps.glimpses, u32(port), bytes(layout.GLIMPSE.itemsize))
         for edge_ns in (dark_at_ns, lit_at_ns):
             _sleep_until(edge_ns - AWAKE_BEFORE_NS)
             while time.monotonic_ns() < edge_ns - WATCH_BEFORE_NS:
@@ -207,7 +237,7 @@ class PinnedPlane:
                 probe_ns = max(1, (now_ns - before_ns) // probes)
                 probes, before_ns = max(1, (edge_ns - now_ns + WATCH_AFTER_NS) // probe_ns), now_ns
             self._probed(port, 1)
-        value = map_lookup(self._glimpses, u32(port), layout.GLIMPSE.itemsize)
+        value = map_lookup(self._maps.glimpses, u32(port), layout.GLIMPSE.itemsize)
         return Glimpses(*(int(ns) for ns in np.frombuffer(value or b"", layout.GLIMPSE)[0]))
 
     def _probed(self, port: int, times: int) -> int:
@@ -266,7 +296,9 @@ class PinnedPlane:
         counted = {}
         for number in sorted({*self._ifindex, *(unit * OPTICAL_STRIDE for unit in units)}):
             size = layout.CROSSINGS.itemsize * possible_cpus()
-            by_cpu = np.frombuffer(map_lookup(self._crossings, u32(number), size) or b"", layout.CROSSINGS)
+            by_cpu = np.frombuffer(
+                map_lookup(self._maps.crossings, u32(number), size) or b"", layout.CROSSINGS
+            )
             counts = (int(by_cpu[name].sum()) for name in ("lit", "dark", "unlit"))
             lit, dark, unlit = counts
             counted[number] = (lit, dark, unlit)
@@ -276,26 +308,23 @@ class PinnedPlane:
         """Count the bytes of plain traffic that entered by hosts' ports, by addresses, protocol and port, for
         the latest MAX_FLOWS flows.
         """
-        keys = {*islice(map_keys(self._flows, layout.FLOW.itemsize), 2 * layout.SIZES["MAX_FLOWS"])}
+        keys = {*islice(map_keys(self._maps.flows, layout.FLOW.itemsize), 2 * MAX_FLOWS)}
         counted = {}
         for key in keys:  # programs keep running, and may evict an entry
-            value = map_lookup(self._flows, key, 8)
+            value = map_lookup(self._maps.flows, key, 8)
             if value is not None:
-                row = np.frombuffer(key, layout.FLOW)[0]
-                source, goal = (
-                    socket.inet_ntoa(int(row[name]).to_bytes(4, "big")) for name in ("from_ip", "to_ip")
-                )
-                number = int.from_bytes(value, "little")
-                counted[source, goal, int(row["protocol"]), int(row["port"])] = number
+                from_ip, to_ip, port, protocol = (int(each) for each in np.frombuffer(key, layout.FLOW)[0])
+                source, goal = (socket.inet_ntoa(ip.to_bytes(4, "big")) for ip in (from_ip, to_ip))
+                counted[source, goal, protocol, port] = int.from_bytes(value, "little")
         return counted
 
     def verdicts(self) -> dict[str, int]:
         """Count packets by verdict since the start (`contract.verdicts`)."""
-        return verdict_counts(self._verdicts)
+        return verdict_counts(self._maps.verdicts)
 
     def close(self) -> None:
         """Close the descriptors."""
-        for fd in self._fds:
+        for fd in (*astuple(self._maps), self._gate):
             os.close(fd)
 
     def _device_of(self, port: int) -> int:
@@ -307,13 +336,12 @@ class PinnedPlane:
         """Read these ports' circuits."""
         for port in ports:
             self._device_of(port)
-        size = layout.SIZES["MAX_OPTICAL_PORTS"]
-        if ports and max(ports) >= size:
+        if ports and max(ports) >= MAX_OPTICAL_PORTS:
             raise TestbedError(f"optical port {max(ports)}: beyond the table")
-        return map_lookup_rows(self._circuits, _port_keys(ports), layout.CIRCUIT)
+        return map_lookup_rows(self._maps.circuits, _port_keys(ports), layout.CIRCUIT)
 
     def _set_circuits(self, ports: Sequence[int], circuits: Rows) -> None:
-        map_update_rows(self._circuits, _port_keys(ports), circuits)
+        map_update_rows(self._maps.circuits, _port_keys(ports), circuits)
         read = self._circuits_of(ports)
         if read.tobytes() != circuits.tobytes():
             port = ports[int(np.flatnonzero(read != circuits)[0])]
@@ -322,7 +350,7 @@ class PinnedPlane:
 
 def open_pinned(folder: Path, devices: Mapping[int, str]) -> PinnedPlane:
     """Open the plane pinned in `folder`; `devices` names the optical switch's ports by number."""
-    maps = {name: open_pin(folder / name) for name in PINNED_MAPS}
+    maps = PinnedMaps(*(open_pin(folder / name) for name in PINNED_MAPS))
     return PinnedPlane(maps, open_pin(folder / PINNED_PROGRAM), devices)
 
 

@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 from testbed.errors import TestbedError
 from testbed.ocs.glimpses import Glimpses, Turned
@@ -90,10 +90,10 @@ class Turner:
         if not said:
             self._lost()
             raise TestbedError("turn optical ports: the process that does has ended")
-        answer: dict[str, Any] = json.loads(said)
+        answer: dict[str, int | str] = json.loads(said)
         if "error" in answer:
-            raise TestbedError(answer["error"])
-        return answer
+            raise TestbedError(str(answer["error"]))
+        return {name: int(ns) for name, ns in answer.items()}
 
 
 def _serve(ports: Ports, requests: socket.socket, maker: int) -> NoReturn:

@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -32,18 +33,27 @@ from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.units import Unit
 from testbed.wire.frame import mac_bytes
-from testbed.wire.places import MATCHING_SHIFT
-from testbed.wire.records import filled
+from testbed.wire.places import MATCHING_SHIFT, MAX_ROUTES
+from testbed.wire.records import Column, columns, filled
 
 Routes = Mapping[tuple[str, int], tuple[tuple[str, ...], str]]
-_OWNER_BYTES = layout.ROUTE_KEY["owner"].itemsize  # the key's first member
-_WAY_BYTES = layout.ROUTE_KEY["way"].itemsize  # its last
+_OWNER_BYTES, _WAY_BYTES = layout.ROUTE_KEY[0].itemsize, layout.ROUTE_KEY[-1].itemsize  # the first, the last
 _WAYS = tuple(u32(way) for way in range(addresses.MAX_OPTICAL_PORTS_PER_UNIT))
 READ_WHOLE_FROM = (
     2000  # from this many entries on, reading each takes longer than reading the largest possible map
 )
 _NO_NUMBER = np.uint64(1 << 63)  # larger than the number of any key
 _OF_UNIT = 24  # prefix length of the routes that circuits change
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RouteKeys:
+    """The members of routes' keys (ROUTE_KEY)."""
+
+    owner: Column
+    ip: Column
+    prefix: Column
+    way: Column
 
 
 @lru_cache(1 << 16)
@@ -116,8 +126,9 @@ def packed_changes(rerouted: Rerouted) -> tuple[Rows, Rows, Rows]:
 def _keys(rerouted: Rerouted, rows: Rows, way: int) -> Rows:
     """Return the keys of one way of some routes."""
     keys = np.zeros(len(rows), layout.ROUTE_KEY)
-    keys["owner"], keys["ip"] = rerouted.units[rows], rerouted.networks[rows]
-    keys["prefix"], keys["way"] = _OF_UNIT, way
+    of = columns(RouteKeys, keys)
+    of.owner[:], of.ip[:] = rerouted.units[rows], rerouted.networks[rows]
+    of.prefix[:], of.way[:] = _OF_UNIT, way
     return keys
 
 
@@ -135,7 +146,8 @@ def _numbers(keys: Rows) -> Rows:
     """Return a unique number for each key of a switch's routes: 16 bits of owner, 32 of address, 3 of prefix
     and 6 of way.
     """
-    parts = ((keys["owner"], 41), (keys["ip"], 9), (keys["prefix"] >> 3, 6), (keys["way"], 0))
+    of = columns(RouteKeys, keys)
+    parts = ((of.owner, 41), (of.ip, 9), (of.prefix >> 3, 6), (of.way, 0))
     numbers = np.zeros(len(keys), np.uint64)
     for part, shift in parts:
         numbers |= part.astype(np.uint64) << np.uint64(shift)
@@ -225,8 +237,8 @@ class PinnedRoutes:
 
     def _is_whole(self, gone: Rows, keys: Rows, values: Rows) -> bool:
         """Return the same by reading the whole map."""
-        held, to = map_rows(self._map, layout.ROUTE_KEY, layout.ROUTE, layout.SIZES["MAX_ROUTES"])
-        ours = np.flatnonzero(held["owner"] >> MATCHING_SHIFT == 0)
+        held, to = map_rows(self._map, layout.ROUTE_KEY, layout.ROUTE, MAX_ROUTES)
+        ours = np.flatnonzero(columns(RouteKeys, held).owner >> MATCHING_SHIFT == 0)
         numbers = _numbers(held[ours])
         order = np.argsort(numbers)
         numbers = numbers[order]
@@ -257,4 +269,4 @@ class PinnedRoutes:
             return self._held.setdefault(dpid, {})
 
     def _there(self) -> dict[bytes, bytes]:
-        return map_entries(self._map, layout.ROUTE_KEY, layout.ROUTE, layout.SIZES["MAX_ROUTES"])
+        return map_entries(self._map, layout.ROUTE_KEY, layout.ROUTE, MAX_ROUTES)

@@ -5,6 +5,7 @@ attempts.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -18,6 +19,17 @@ from testbed.optics.model import (
     OpticalModel,
     Settings,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Locking:
+    """A port's parameters of locking. `lock_ms` is None if the port shares the lock time that its plane, or
+    the change, draws.
+    """
+
+    lock_ms: Delay | None
+    lock_failure: float
+    retry_ms: Delay
 
 
 class Transceivers(OpticalModel):
@@ -109,20 +121,16 @@ class Transceivers(OpticalModel):
         """Return a parameter's value on a plane, for ports without a value of their own."""
         return self.settings.of(name, "", plane)
 
-    def at_port(self, port: str, plane: str = "") -> Mapping[str, Any]:
-        """Return a port's parameters of locking. `lock_ms` is None if the port shares the lock time that its
-        plane, or the change, draws.
-        """
+    def at_port(self, port: str, plane: str = "") -> Locking:
+        """Return a port's parameters of locking."""
         own = self.settings.ports.get(port, {})
-        shared = self.at_plane("retry_ms", plane)
-        return {
-            "lock_ms": own.get("lock_ms"),
-            "lock_failure": own.get("lock_failure", self.at_plane("lock_failure", plane)),
-            "retry_ms": own.get("retry_ms")
-            or shared
-            or own.get("lock_ms")
-            or self.at_plane("lock_ms", plane),
-        }
+        lock_ms = own.get("lock_ms")
+        retry_ms = own.get("retry_ms") or self.at_plane("retry_ms", plane) or lock_ms
+        return Locking(
+            lock_ms,
+            own.get("lock_failure", self.at_plane("lock_failure", plane)),
+            retry_ms or self.at_plane("lock_ms", plane),
+        )
 
     def _next_draw(self, number: int) -> DarkTime:
         """Draw the next dark time of the sequence. The first call skips the draws of the changes before this
@@ -144,14 +152,14 @@ class Transceivers(OpticalModel):
         those.
         """
         at, failures = self.at_port(port, plane), 0
-        lock_ns: int = dark.lock_ns if at["lock_ms"] is None else at["lock_ms"].draw_ns(random)
-        while random.random() < at["lock_failure"] and dark.switch_ns + lock_ns < MOST_DARK_NS:
+        lock_ns = dark.lock_ns if at.lock_ms is None else at.lock_ms.draw_ns(random)
+        while random.random() < at.lock_failure and dark.switch_ns + lock_ns < MOST_DARK_NS:
             failures += 1
-            lock_ns += at["retry_ms"].draw_ns(random)
+            lock_ns += at.retry_ms.draw_ns(random)
         return min(lock_ns, MOST_DARK_NS - dark.switch_ns), failures
 
     def _mean_lock_ms(self, port: str, plane: str) -> float:
         at = self.at_port(port, plane)
-        lock_ms: Delay = at["lock_ms"] or self.at_plane("lock_ms", plane)
-        retries: float = at["lock_failure"] / (1 - at["lock_failure"]) * at["retry_ms"].mean_ms
+        lock_ms: Delay = at.lock_ms or self.at_plane("lock_ms", plane)
+        retries = at.lock_failure / (1 - at.lock_failure) * at.retry_ms.mean_ms
         return lock_ms.mean_ms + retries

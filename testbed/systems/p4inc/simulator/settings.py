@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from testbed.errors import RequestError
 from testbed.scheduling.draws import stream
@@ -24,8 +24,11 @@ CIRCUITS = ("mesh", "none")
 
 
 OWN = "own"
-_PRINTED: Mapping[str, Any] = {"iterations": 1.0, "host_gbps": math.inf, "nominal_gbps": 0.01}
-READINGS: Mapping[str, Mapping[str, Any]] = {
+Value: TypeAlias = float | str | tuple[float, ...] | tuple[str, ...]
+"""Of a field of a Setting."""
+
+_PRINTED: Mapping[str, Value] = {"iterations": 1.0, "host_gbps": math.inf, "nominal_gbps": 0.01}
+READINGS: Mapping[str, Mapping[str, Value]] = {
     "batch": {},
     "printed": _PRINTED,
     "printed-all": {**_PRINTED, "steps": ALL},
@@ -190,19 +193,19 @@ class Setting:
             servers=self.servers,
         )
 
-    def having(self, overrides: Mapping[str, Any]) -> Setting:
+    def having(self, overrides: Mapping[str, Value]) -> Setting:
         """Return this setting with other values. RequestError for an unknown field or an invalid value."""
         fields = {field.name for field in dataclasses.fields(self)} - {"name", "about", "sweep"}
         for name in overrides:
             if name not in fields:
                 raise RequestError(f"{self.name}: no field {name!r}; accepted: {', '.join(sorted(fields))}")
-        return dataclasses.replace(self, **overrides)
+        return dataclasses.replace(self, **overrides)  # type: ignore[arg-type]  # each field has a type of its own
 
     def reading(self, words: Sequence[str]) -> Setting:
         """Return this setting with fields from words NAME=VALUE, where lists have commas. For the swept
         field, VALUE is the list of its values.
         """
-        overrides: dict[str, Any] = {}
+        overrides: dict[str, Value] = {}
         types = {field.name: str(field.type) for field in dataclasses.fields(self)}
         for word in words:
             name, equals, text = word.partition("=")

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from testbed.aggregation.entries import Entry
-from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.cells import Cells
 from testbed.dataplanes.xdp.syscall import (
     F_INNER_MAP,
@@ -39,12 +39,28 @@ from testbed.systems.trio.terms import terms_of
 from testbed.systems.trio.xdp.shared_records import SharedRecords
 from testbed.systems.trio.xdp.timers import MappedTable, TimerCounts, Timers, control_socket
 from testbed.wire.mapping import FIRST_VOTE
-from testbed.wire.records import filled
+from testbed.wire.places import MAX_AGGREGATORS
+from testbed.wire.records import Column, columns, filled
 
 Key = tuple[int, int]  # a job's number, and one of its trees
 _FLAGS = F_MMAPABLE | F_INNER_MAP
 _WORDS = MOST_SOURCES // 64
 _RECORD = JOB_RECORD.dtype()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobCounts:
+    """The members of a job record (JOB_RECORD) that a place reads."""
+
+    workers: Column
+    places: Column
+    out: Column
+    floor: Column
+    serial: np.uint32
+    active: np.uint32
+    made: np.uint32
+    missed: Column
+    reached: Column
 
 
 class BlockTable:
@@ -61,7 +77,7 @@ class BlockTable:
         self._cells, self._programs = cells, cells.programs
         self.buckets = buckets = buckets_for(self._programs.lanes, cells.inc.blocks)
         self._records: dict[Key, int] = {}
-        cells.add_kind("tables", "tables of block records", layout.SIZES["MAX_AGGREGATORS"])
+        cells.add_kind("tables", "tables of block records", MAX_AGGREGATORS)
         job_records = "job records of trees that are summed by blocks"
         cells.add_kind("job_records", job_records, MOST_JOB_RECORDS)
         self._cell = cells.take("tables")
@@ -103,19 +119,20 @@ class BlockTable:
         if is_new or key not in self._records:
             if key not in self._records:
                 self._records[key] = self._cells.take("job_records")
-            record = self._record(number, entry)
+            serial = self._cells.serial()
+            record = self._record(number, entry, serial)
             map_update(self._programs.map_fd("job_records"), u32(self._records[key]), record.tobytes())
             if terms_of(entry).age_out_ms:
-                self._made_timers().set(self._records[key], int(record["serial"]), number, entry)
+                self._made_timers().set(self._records[key], serial, number, entry)
         return {"aggregator": self._cell, "record": self._records[key]}
 
-    def _record(self, number: int, entry: Entry) -> np.ndarray:
+    def _record(self, number: int, entry: Entry, serial: int) -> np.ndarray:
         terms = terms_of(entry)
         return filled(
             _RECORD,
             workers=_words(entry.workers),
             places=_words(entry.places),
-            serial=self._cells.serial(),
+            serial=serial,
             expected=entry.members.bit_count(),
             table=self._cell,
             buckets=self.buckets,
@@ -160,10 +177,10 @@ class BlockTable:
         if (index := self._records.get((number, tree))) is None:
             return None
         job = self._job(index)
-        if not job["serial"]:  # released meanwhile
+        if not job.serial:  # released meanwhile
             return None
-        missed = {int(source): int(job["missed"][source]) for source in np.flatnonzero(job["missed"])}
-        return BlockCounts(int(job["made"]), int(job["active"]), missed)
+        missed = {int(source): int(job.missed[source]) for source in np.flatnonzero(job.missed)}
+        return BlockCounts(int(job.made), int(job.active), missed)
 
     def standing(self, number: int, tree: int) -> TreeStanding | None:
         """Return the standing of a tree's sources; None for an unknown tree or one without timers. Each call
@@ -172,15 +189,14 @@ class BlockTable:
         if (index := self._records.get((number, tree))) is None or self._timers is None:
             return None
         job = self._job(index)
-        if not job["serial"]:
+        if not job.serial:
             return None
-        workers, places, out = (_bitmap(job[name]) for name in ("workers", "places", "out"))
+        workers, places, out = (_bitmap(words) for words in (job.workers, job.places, job.out))
         members = [source for source in range(MOST_SOURCES) if (workers | places) >> source & 1]
         reached = {
-            source: (int(job["reached"][source]), int(job["reached"][MOST_SOURCES + source]))
-            for source in members
+            source: (int(job.reached[source]), int(job.reached[MOST_SOURCES + source])) for source in members
         }
-        return TreeStanding(self._timers.lacked(index), out, reached, int(job["made"]))
+        return TreeStanding(self._timers.lacked(index), out, reached, int(job.made))
 
     def leave(self, number: int, tree: int, sources: int) -> None:
         """Remove sources (a bitmap) from a tree, one word at a time: programs may clear bits at the same
@@ -207,13 +223,13 @@ class BlockTable:
     def _shared(self) -> SharedRecords:
         return SharedRecords(self._programs.map_fd("job_records"))
 
-    def job(self, number: int, tree: int = 0) -> np.void:
+    def job(self, number: int, tree: int = 0) -> JobCounts:
         """Read the job record of a tree from the map."""
         return self._job(self._records[number, tree])
 
-    def _job(self, index: int) -> np.void:
+    def _job(self, index: int) -> JobCounts:
         raw = map_lookup(self._programs.map_fd("job_records"), u32(index), _RECORD.itemsize)
-        return np.frombuffer(raw or b"", _RECORD)[0]  # type: ignore[no-any-return]
+        return columns(JobCounts, np.frombuffer(raw or b"", _RECORD)[0])
 
 
 def _words(bitmap: int) -> list[int]:
