@@ -66,6 +66,13 @@ def until_pushed(network: Rack, fragment: int) -> None:
         network.wait_for_pushes(end)
 
 
+def next_event(network: Rack) -> int:
+    """Return the first event of the first worker that is no expired timer: on busy cores one may come first."""
+    while (event := network.step(network.ends[0])[0]) == Event.QUIET:
+        pass
+    return event
+
+
 @pytest.mark.parametrize("raw", [False, True])
 @pytest.mark.parametrize("by", [0, DATA_SLOTS])
 def test_a_result_that_is_replaced_while_it_is_read_is_not_believed(by: int, raw: bool, plant: Plant) -> None:
@@ -76,7 +83,7 @@ def test_a_result_that_is_replaced_while_it_is_read_is_not_believed(by: int, raw
         until_pushed(network, 0)
         plant(lambda: network.result_for(0, tree=0, fragment=by))
         network.result_for(0, tree=0, fragment=0)
-        event, _ = network.step(network.ends[0])
+        event = next_event(network)
     assert network.wrong == []
     assert event == (OVERTAKEN if by else DONE)
 
@@ -86,7 +93,7 @@ def test_a_vote_that_is_replaced_while_it_is_read_is_not_believed(plant: Plant) 
         network.vote_for(1, ONES)
         network.submit(network.ends[0], ONES.copy())
         plant(lambda: network.result_for(0, tree=0, fragment=VOTE + mapping.VOTE_SLOTS))
-        event, _ = network.step(network.ends[0])
+        event = next_event(network)
         pushes = network.ends[0].pushes
     assert network.wrong == []
     assert event == OVERTAKEN
@@ -102,12 +109,12 @@ def test_a_worker_whose_result_is_gone_is_told_and_does_not_wait_for_it(fragment
             network.submit(network.ends[0], ONES.copy())
         until_pushed(network, 0)
         network.result_for(0, tree=0, fragment=0)
-        assert network.step(network.ends[0])[0] == DONE
+        assert next_event(network) == DONE
         network.vote_for(1, ONES, number=1)
         if fragment == DATA_SLOTS:
             until_pushed(network, 1)
         network.result_for(0, tree=0, fragment=fragment + 1)
-        assert [network.step(network.ends[0])[0] for _ in range(2)] == [OVERTAKEN] * 2
+        assert [next_event(network) for _ in range(2)] == [OVERTAKEN] * 2
     assert network.wrong == []
 
 
