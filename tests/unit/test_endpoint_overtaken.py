@@ -67,7 +67,7 @@ def until_pushed(network: Rack, fragment: int) -> None:
 
 
 def next_event(network: Rack) -> int:
-    """Return the first event of the first worker that is no expired timer: on busy cores one may come first."""
+    """Return the first worker's next event that is no expired timer, which on busy cores may come first."""
     while (event := network.step(network.ends[0])[0]) == Event.QUIET:
         pass
     return event
