@@ -115,6 +115,7 @@ def main(argv: list[str]) -> int:
     SwitchesApp.management = management
     API.listen_and_run("controller.app", "127.0.0.1", arguments.listen_port)
     threading.Thread(target=conductor.settle_overdue, args=(ended,), name="overdue", daemon=True).start()
+    threading.Thread(target=conductor.follow_links, args=(ended,), name="links", daemon=True).start()
     with rpc.serve(arguments.socket, Api(conductor, library()), arguments.uid, LASTING):
         ended.wait()
         conductor.finish()

@@ -91,6 +91,7 @@ class Api:
             "dark": self._conductor.dark(),
             "failed_locks": state.failed_locks,
             **kept,
+            "down": sorted(state.down),
         }
 
     def _exchange(self, request: _Request) -> object:

@@ -11,13 +11,15 @@ from testbed.messages.timetable import TimetableStatus
 @dataclass(frozen=True, slots=True)
 class LitCircuits:
     """The circuits that are set, by their optical ports; the ports that are still dark; how often
-    transceivers failed to lock, by port; and the timetable, unset if none runs.
+    transceivers failed to lock, by port; the timetable, unset if none runs; and the optical ports and links
+    to the core that are down, which carry nothing.
     """
 
     circuits: tuple[tuple[str, str], ...]
     dark: tuple[str, ...]
     failed_locks: dict[str, int]
     schedule: TimetableStatus | UnsetType = UNSET
+    down: tuple[str, ...] = ()
 
     @property
     def timetable(self) -> TimetableStatus | None:
