@@ -33,6 +33,11 @@ class LinkEnds:
     def _add(self, name: str, dpid: Dpid, number: int) -> None:
         self._names.setdefault(dpid, {})[number] = name
 
+    @property
+    def links(self) -> frozenset[str]:
+        """The names of all links between units."""
+        return frozenset(name for names in self._names.values() for name in names.values())
+
     def down_at(self, dpid: Dpid, carriers: Collection[int]) -> frozenset[str]:
         """Return the links that have no carrier at a switch; `carriers` are its ports that have."""
         names = self._names.get(dpid, {})

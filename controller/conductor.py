@@ -120,8 +120,9 @@ class Conductor:
         self._tellers = ThreadPoolExecutor(TOLD_AT_ONCE, "tell")
         self._ends = LinkEnds(topology)
         self._dead_ends: dict[Dpid, frozenset[str]] = {}  # by switch, the links without carrier there
-        self._down: frozenset[str] = frozenset()  # links without carrier at an end
-        self._linked = threading.Condition()  # guards the three fields around it
+        self._dead_by_hand: frozenset[str] = frozenset()  # links set down, until a switch reports it
+        self._down: frozenset[str] = frozenset()  # links of either kind
+        self._linked = threading.Condition()  # guards these fields and the next
         self._nudge: Future[None] = Future()  # is done when a link changed
         self._link_changes: deque[tuple[int, frozenset[str]]] = deque(maxlen=MOST_LINK_CHANGES)
 
@@ -213,9 +214,21 @@ class Conductor:
         """
         with self._linked:
             self._dead_ends[dpid] = self._ends.down_at(dpid, ports)
-            down = frozenset().union(*self._dead_ends.values())
-            if down == self._down:
-                return
+            self._dead_by_hand -= self._dead_ends[dpid]  # from now on the switches know better
+            self._count_links()
+
+    def set_by_hand(self, links: Collection[str], is_up: bool) -> None:
+        """Record that links were set up or down, which switches may report a tenth of a second later. Links
+        that do not end at two units' switches are ignored.
+        """
+        with self._linked:
+            known = self._ends.links.intersection(links)
+            self._dead_by_hand = self._dead_by_hand - known if is_up else self._dead_by_hand | known
+            self._count_links()
+
+    def _count_links(self) -> None:
+        down = self._dead_by_hand.union(*self._dead_ends.values())
+        if down != self._down:
             self._down = down
             if not self._nudge.done():
                 self._nudge.set_result(None)
@@ -251,8 +264,8 @@ class Conductor:
         return todo
 
     def link_changes(self) -> tuple[tuple[int, frozenset[str]], ...]:
-        """Return when (by the monotonic clock) links changed, and those that were down from then on, as far as
-        this process knows, oldest first.
+        """Return when links changed, by the monotonic clock, and those that were down from then on; oldest
+        first, as far as this process knows.
         """
         return tuple(self._link_changes)
 

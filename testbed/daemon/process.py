@@ -280,7 +280,12 @@ class Daemon:
             return answer
         if operation == "link":
             answer = as_json(
-                links.answer(self._network.machine.by_hand, self._jobs, asked(LinkRequest, request))
+                links.answer(
+                    self._network.machine.by_hand,
+                    self._jobs,
+                    asked(LinkRequest, request),
+                    self._network.tell_links,
+                )
             )
             self._note_by_hand("link", request)
             return answer
