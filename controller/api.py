@@ -93,8 +93,8 @@ class Api:
             "circuits": pairs(state.circuits or ()),
             "dark": self._conductor.dark(),
             "failed_locks": state.failed_locks,
-            **kept,
             "down": sorted(state.down),
+            **kept,
         }
 
     def _exchange(self, request: _Request) -> object:
@@ -144,6 +144,9 @@ class Api:
             "crossings": self._crossings(),
             "flows": self._conductor.flows(),
             "last_event": max((record.id for record in state.history), default=0),
+            "links": [
+                {"at_ns": at_ns, "down": sorted(down)} for at_ns, down in self._conductor.link_changes()
+            ],
         }
 
     def _plan(self, request: _Request) -> object:

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from testbed.ocs.circuits import Circuit, carrying, circuit
+from testbed.ocs.circuits import Circuit, circuit
 from testbed.ocs.routes import Hops, Rerouted, next_hops
 from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
@@ -177,10 +177,8 @@ def tor_flows(
     topology: Topology, circuits: Iterable[Circuit], down: frozenset[str] = frozenset()
 ) -> TorFlows:
     """Return the flows of each unit's switches: over the circuits, and the core, whose links are not down."""
-    units = [unit.index for unit in topology.units]
-    has_core = topology.core_link is not None
-    without_core = [unit for unit in units if addresses.core_link_name(unit) in down] if has_core else []
-    hops = next_hops(carrying(circuits, down), units, has_core, without_core)
+    units, has_core = (unit.index for unit in topology.units), topology.core_link is not None
+    hops = next_hops(circuits, units, has_core, down)
     return TorFlows(topology.switches, tuple((unit.racks, unit.hosts) for unit in topology.units), hops)
 
 

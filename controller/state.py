@@ -10,7 +10,7 @@ from controller.flows import NO_TOR_FLOWS, Flow, TorFlows, oxc_flows, routes_of,
 from controller.records import ChangeRecord
 from controller.steps import LIGHT
 from testbed.errors import RequestError, TestbedError
-from testbed.ocs.circuits import Circuit, carrying, checked, circuit, ports_of
+from testbed.ocs.circuits import Circuit, checked, circuit, ports_of
 from testbed.ocs.plan import Plan, plan_planes
 from testbed.ocs.routes import tree
 from testbed.optics.model import CircuitTurn, DarkTimes, Ends, PastTurn
@@ -266,9 +266,7 @@ class State:
         for unit in (root, *members):
             self.premises.check_unit(unit)
         units, has_core = self.premises.ports, self.premises.has_core
-        circuits = carrying(self.current, self.down)
-        without_core = [unit for unit in units if addresses.core_link_name(unit) in self.down]
-        return tree(circuits, units, root, members, has_core, without_core)
+        return tree(self.current, units, root, members, has_core, self.down)
 
     def check_links(self, target: frozenset[Circuit]) -> None:
         """Raise RequestError if a circuit that is to be set up has a port whose link is down."""

@@ -326,7 +326,8 @@ class Daemon:
         jobs = self._jobs.status()
         controller, light = self._asked_controller()
         layouts, guests = self._jobs.means.holdings.layouts(), self._jobs.means.holdings.guests()
-        used, circuit_jobs = circuits.uses(self._topology, light.circuits if light else None, layouts)
+        lit, down = (light.circuits, light.down) if light else (None, ())
+        used, circuit_jobs = circuits.uses(self._topology, lit, layouts, down)
         machine, core, busy = self._network.machine, self._topology.core_link, self._jobs.cores_busy()
         return Status(
             name=self._runtime.name,
@@ -342,6 +343,7 @@ class Daemon:
             circuits=light.circuits if light else None,
             circuit_jobs=circuit_jobs,
             dark=light.dark if light else None,
+            down=down,
             failed_locks=light.failed_locks if light else {},
             optical_model=status.optical_model(self._topology.ocs),
             timetable=light.timetable if light else None,

@@ -10,8 +10,14 @@ import networkx as nx
 import numpy as np
 
 from testbed.errors import TestbedError
-from testbed.ocs.circuits import Circuit
-from testbed.topology.addresses import CORE_UNIT, CORE_WAY, parse_optical_port, unit_name
+from testbed.ocs.circuits import Circuit, carrying
+from testbed.topology.addresses import (
+    CORE_UNIT,
+    CORE_WAY,
+    core_link_name,
+    parse_optical_port,
+    unit_name,
+)
 from testbed.topology.units import Unit
 
 Ports = dict[tuple[Unit, Unit], list[int]]
@@ -97,19 +103,20 @@ def next_hops(
     circuits: Iterable[Circuit],
     units: Iterable[Unit],
     has_core: bool = False,
-    without_core: Collection[Unit] = (),
+    down: Collection[str] = (),
 ) -> Hops:
     """Compute the first hops of shortest paths; of equally short ones, that over the unit with the smallest
-    number. With a core, units that no circuit joins directly reach each other over the core. The units
-    `without_core`, whose links to the core are down, reach and are reached over circuits to other units.
+    number. With a core, units that no circuit joins directly reach each other over the core. No path uses a
+    link that is `down`, an optical port's or one to the core. A unit without its link to the core reaches it,
+    and is reached from it, over circuits to other units.
     """
-    graph, ports = _graph(circuits, units)
+    graph, ports = _graph(carrying(circuits, down), units)
     order = tuple(graph)
     if not has_core:
         return _shortest(order, {unit: sorted(graph[unit]) for unit in order}, ports)
-    if not without_core:
+    joined = _at_core(order, down)
+    if len(joined) == len(order):
         return _direct_or_core(order, ports)
-    joined = [unit for unit in order if unit not in without_core]
     near = {unit: sorted(graph[unit]) for unit in order}
     # first of all, so that of equally short paths that over the core is taken
     near |= {unit: [CORE_UNIT, *near[unit]] for unit in joined}
@@ -117,6 +124,11 @@ def next_hops(
     for unit in joined:
         ports[unit, CORE_UNIT], ports[CORE_UNIT, unit] = [CORE_WAY], [unit]
     return _without_core_row(_shortest((*order, CORE_UNIT), near, ports))
+
+
+def _at_core(units: Iterable[Unit], down: Collection[str]) -> list[Unit]:
+    """Return the units whose links to the core are up."""
+    return [unit for unit in units if core_link_name(unit) not in down]
 
 
 def _without_core_row(hops: Hops) -> Hops:
@@ -184,19 +196,20 @@ def tree(
     root: Unit,
     members: Iterable[Unit],
     has_core: bool = False,
-    without_core: Collection[Unit] = (),
+    down: Collection[str] = (),
 ) -> dict[Unit, list[tuple[int, ...]]]:
     """Compute a multicast tree: for each unit on it, tuples of optical ports. A packet from `root` goes on by
     one port of each tuple; a tuple has the parallel circuits to one unit. With a core, members without a
     direct circuit to `root` are reached over it: the core is CORE_UNIT, and its ports are the units' numbers.
 
-    TestbedError when a member cannot be reached.
+    It uses no link that is `down`. TestbedError when a member cannot be reached.
     """
-    graph, ports = _graph(circuits, units)
+    graph, ports = _graph(carrying(circuits, down), units)
     if has_core:
-        if not without_core:
+        joined = _at_core(graph, down)
+        if len(joined) == len(graph):
             return _tree_with_core(ports, root, sorted(members))
-        for unit in [unit for unit in graph if unit not in without_core]:
+        for unit in joined:
             graph.add_edge(unit, CORE_UNIT)
             ports[unit, CORE_UNIT], ports[CORE_UNIT, unit] = [CORE_WAY], [unit]
     parent = dict(nx.bfs_predecessors(graph, root, sort_neighbors=_core_first))

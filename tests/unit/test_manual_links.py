@@ -267,7 +267,7 @@ class Controller:
 
     def __call__(self, operation: str, **arguments: Any) -> Any:
         if operation == "circuits":
-            return {"circuits": self.lit, "dark": [], "failed_locks": {}}
+            return {"circuits": self.lit, "dark": [], "failed_locks": {}, "down": []}
         if operation == "plan":
             return {"target": self.planned, "removed": [], "added": []}
         assert operation == "exchange"

@@ -340,6 +340,25 @@ def test_circuits_of_planes_that_no_policy_decides_on_stay(
     made.end()
 
 
+def test_a_port_that_is_down_is_no_port_of_policies(world: Callable[..., World]) -> None:
+    """A circuit that dies under a job is replaced in the next time slot."""
+    made = world({"name": "a", "place": "u1:2", "ps": "u3"})
+    machine = made.machine
+    machine.down = ["u3o1"]
+    decision = Decision({1: 10.0}, {}, {(0, 2): 1})
+    made.policy.spoil = lambda state, _: decision if state.jobs else Decision()
+    made.start()
+    made.until(lambda: len(machine.applied) > 0, "circuits are set")
+    assert machine.circuits == [["u1o1", "u3o2"]], "the dead circuit is no circuit between u2 and u3"
+    assert made.policy.states[-1].limits.ports == (2, 2, 1, 2)
+    machine.down = ["u1o1"]
+    made.until(lambda: machine.circuits == [["u1o2", "u3o1"]], "another circuit in its place")
+    machine.down = []
+    made.until(lambda: made.policy.states[-1].limits.ports == (2, 2, 2, 2), "the port is back")
+    assert machine.circuits == [["u1o2", "u3o1"]]
+    made.end()
+
+
 def test_results_of_jobs_across_units_follow_the_decisions_circuits(world: Callable[..., World]) -> None:
     made = world(
         {"name": "a", "place": "u1:2,u2:2", "workers": 4, "sync": "switches"},
