@@ -19,16 +19,21 @@ class LinkEnds:
 
     def __init__(self, topology: Topology) -> None:
         self._names: dict[Dpid, dict[int, str]] = {}
+        self.devices: dict[str, str] = {}  # each link by its devices
         for unit in topology.units:
             dpid = addresses.tor_dpid(unit.index)
             for port in range(1, unit.optical_ports + 1):
                 name = addresses.optical_port_name(unit.index, port)
                 self._add(name, dpid, addresses.optical_number(port))
                 self._add(name, OXC_DPID, addresses.oxc_port_number(unit.index, port))
+                ends = addresses.optical_device(unit.index, port), addresses.oxc_device(unit.index, port)
+                self.devices |= dict.fromkeys(ends, name)
             if topology.core_link:
                 name = addresses.core_link_name(unit.index)
                 self._add(name, dpid, addresses.optical_number(addresses.CORE_WAY))
                 self._add(name, CORE_DPID, addresses.core_port_number(unit.index))
+                ends = addresses.core_device(unit.index), addresses.core_far_device(unit.index)
+                self.devices |= dict.fromkeys(ends, name)
 
     def _add(self, name: str, dpid: Dpid, number: int) -> None:
         self._names.setdefault(dpid, {})[number] = name
@@ -36,7 +41,7 @@ class LinkEnds:
     @property
     def links(self) -> frozenset[str]:
         """The names of all links between units."""
-        return frozenset(name for names in self._names.values() for name in names.values())
+        return frozenset(self.devices.values())
 
     def down_at(self, dpid: Dpid, carriers: Collection[int]) -> frozenset[str]:
         """Return the links that have no carrier at a switch; `carriers` are its ports that have."""

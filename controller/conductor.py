@@ -118,8 +118,9 @@ class Conductor:
         self._timetables = [TimetableRun(self._timetable, began_ns)] if self._timetable else []
         self._turns, self._turning, self._is_ending = 0, threading.Condition(), False
         self._tellers = ThreadPoolExecutor(TOLD_AT_ONCE, "tell")
-        self._ends = LinkEnds(topology)
-        self._dead_ends: dict[Dpid, frozenset[str]] = {}  # by switch, the links without carrier there
+        self.ends = LinkEnds(topology)
+        # by what reported it, a switch or the kernel, the links without carrier
+        self._dead_ends: dict[Dpid | str, frozenset[str]] = {}
         self._dead_by_hand: frozenset[str] = frozenset()  # links set down, until a switch reports it
         self._down: frozenset[str] = frozenset()  # links of either kind
         self._linked = threading.Condition()  # guards these fields and the next
@@ -209,12 +210,16 @@ class Conductor:
                 LOG.warning("%s", "; ".join(self._state.lacks) or "every switch holds what it should again")
 
     def carriers(self, dpid: Dpid, ports: Collection[int]) -> None:
-        """Record which ports of a switch have carrier: all others' links are down. `follow_links` leads
+        """Record which ports of a switch have carrier: all others' links are down."""
+        self.without_carrier(dpid, self.ends.down_at(dpid, ports))
+
+    def without_carrier(self, reporter: Dpid | str, links: frozenset[str]) -> None:
+        """Record the links that are down by a report of a switch, or of the kernel. `follow_links` leads
         routes round these. Does not wait.
         """
         with self._linked:
-            self._dead_ends[dpid] = self._ends.down_at(dpid, ports)
-            self._dead_by_hand -= self._dead_ends[dpid]  # from now on the switches know better
+            self._dead_ends[reporter] = links
+            self._dead_by_hand -= links  # from now on the reporter knows better
             self._count_links()
 
     def set_by_hand(self, links: Collection[str], is_up: bool) -> None:
@@ -222,7 +227,7 @@ class Conductor:
         that do not end at two units' switches are ignored.
         """
         with self._linked:
-            known = self._ends.links.intersection(links)
+            known = self.ends.links.intersection(links)
             self._dead_by_hand = self._dead_by_hand - known if is_up else self._dead_by_hand | known
             self._count_links()
 

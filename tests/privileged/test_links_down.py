@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.privileged.commands import Testbed, bounded, command, pid_of, running, start, wait_for
-from tests.privileged.test_manual_links import a_job, answers, refused, said
+from tests.privileged.test_manual_links import LONG, a_job, answers, refused, said
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs"), pytest.mark.usefixtures("nothing_left")]
 PINGS, EVERY_S = 25, 0.1
@@ -31,7 +31,9 @@ def test_a_link_that_goes_down_is_gone_round_and_comes_back(tmp_path: Path) -> N
         plans_leave_the_port_out(testbed)
         a_link_that_loses_its_carrier_is_noticed(testbed)
         jobs_under_way_go_on(testbed, tmp_path)
+        a_policy_asks_for_another_circuit(testbed, tmp_path)
         a_timetable_loses_the_slots_of_a_port_that_is_down(testbed, tmp_path)
+        a_device_that_is_deleted_is_gone_round(testbed)
 
 
 def bytes_of(testbed: Testbed, *links: str) -> int:
@@ -129,6 +131,31 @@ def jobs_under_way_go_on(testbed: Testbed, folder: Path) -> None:
         assert re.search(r"u2o2 was down for [0-9.]+ s", notes[0]), notes
 
 
+def a_policy_asks_for_another_circuit(testbed: Testbed, folder: Path) -> None:
+    def between_u1_and_u3() -> list[list[str]]:
+        lit = said(testbed, "circuits", "list")["circuits"]
+        return [pair for pair in lit if [end[:2] for end in pair] == ["u1", "u3"]]
+
+    jobs = folder / "jobs.yaml"
+    job = {"script": LONG, "arguments": [str(folder / "over")], "iterations": 1000, "megabytes": 1.0}
+    job |= {"workers": 1, "place": "u1:1", "ps": "u3", "limit_s": 90}
+    jobs.write_text(json.dumps({"policy": "noinc-fcfs", "jobs": [job]}))
+    words = ("--json", str(folder / "batch.json"), str(jobs))
+    with bounded(start("testbed.submit", "--name", testbed.name, *words, together=True)) as batch:
+        wait_for(lambda: len(between_u1_and_u3()) == 1, "a circuit for the job")
+        ((port, _),) = between_u1_and_u3()
+        wait_for(lambda: said(testbed, "status")["schedule"]["jobs"][0]["state"] == "running", "it runs")
+        said(testbed, "link", "set", port, "--down")
+        wait_for(lambda: [port not in pair for pair in between_u1_and_u3()] == [True], "another one")
+        (folder / "over").touch()
+        text = batch.communicate(timeout=90)[0]
+    assert batch.returncode == 0, text
+    (folder / "over").unlink()
+    said(testbed, "link", "set", port, "--up")
+    wait_for(lambda: not said(testbed, "circuits", "list")["down"], "the port is up")
+    said(testbed, "circuits", "reset")
+
+
 def a_timetable_loses_the_slots_of_a_port_that_is_down(testbed: Testbed, folder: Path) -> None:
     timetable = folder / "table.yaml"
     timetable.write_text(
@@ -146,6 +173,15 @@ def a_timetable_loses_the_slots_of_a_port_that_is_down(testbed: Testbed, folder:
     said(testbed, "link", "set", "u2o1", "--up")
     wait_for(lambda: answers(testbed, "u1h1", "u2h1"), "its slots are back")
     said(testbed, "circuits", "unschedule")
+
+
+def a_device_that_is_deleted_is_gone_round(testbed: Testbed) -> None:
+    assert answers(testbed, "u2h1", "u3h1")
+    switch = pid_of(testbed.pid, "ovs-vswitchd")
+    words = ("ip", "link", "delete", "u2-o2")
+    subprocess.run(["nsenter", "--net", "--target", str(switch), *words], check=True)
+    wait_for(lambda: said(testbed, "circuits", "list")["down"] == ["u2o2"], "it is noticed")
+    assert pinged(testbed, "u2h1", "u3h1") == PINGS
 
 
 def test_a_unit_without_its_core_link_is_reached_over_a_circuit(tmp_path: Path) -> None:

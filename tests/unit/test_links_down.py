@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import itertools
+import struct
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,11 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller import kernel_links
 from controller.carriers import LinkEnds
 from controller.conductor import Conductor
 from controller.flows import tor_flows
 from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import Circuit, carrying, checked, circuit, ports_of
+from testbed.ocs.exact import exact
 from testbed.ocs.plan import Plan, plan, plan_planes
 from testbed.ocs.routes import Hops, next_hops, tree
 from testbed.ocs.using import over_core, used
@@ -167,6 +172,18 @@ def test_the_plan_takes_another_port() -> None:
     ):
         plan_planes(RING, [(2, 3), (1, 2)], table, planes, down={"u2o2", "u4o1"})
     assert plan_planes(RING, [(2, 3)], table, planes, down={"u9c"}) == plan(RING, [(2, 3)], table)
+
+
+def test_exactly_so_many_circuits_have_no_new_one_of_a_port_that_is_down() -> None:
+    table = ports(3, 2)
+    kept = exact(RING, {(2, 3): 1, (1, 3): 1}, table, {"u2o2"})
+    assert kept == {circuit("u2o2", "u3o1"), circuit("u1o1", "u3o2")}
+    assert exact(frozenset(), {(2, 3): 1}, table, {"u2o1"}) == {circuit("u2o2", "u3o1")}
+    with pytest.raises(
+        RequestError,
+        match=r"^a circuit between u2 and u3 needs an optical port of u2; none is free, and u2o1 is down$",
+    ):
+        exact(frozenset(), {(2, 3): 2}, table, {"u2o1"})
 
 
 def test_jobs_use_the_way_round() -> None:
@@ -321,3 +338,68 @@ def test_a_core_link_that_is_down_is_gone_round_over_circuits() -> None:
     assert less.differing(up) == {1, CORE_DPID}
     alone = tor_flows(topology, lit, frozenset({"u1c", "u2o1"}))
     assert (way(alone, 1, 3), way(alone, CORE_DPID, 1), way(alone, 3, 1)) == (None, None, None)
+
+
+# ---------------------------------------------------------------- the kernel's reports
+
+
+def message(kind: int, device: str, flags: int) -> bytes:
+    """A message of route netlink about a device, as the kernel writes it."""
+    name = device.encode() + b"\0"
+    attributes = struct.pack("=HHI", 8, 4, 1500) + struct.pack("=HH", 4 + len(name), 3) + name
+    attributes += bytes(-len(attributes) % 4)
+    body = struct.pack("=BxHiII", 0, 1, 7, flags, 0) + attributes
+    return struct.pack("=IHHII", 16 + len(body), kind, 0, 0, 0) + body
+
+
+UP, NO_CARRIER, DOWN = 0x11043, 0x1043, 0x1002  # as veth has them
+
+
+def test_the_kernel_reports_devices_without_carrier() -> None:
+    data = message(16, "x-u2o2", NO_CARRIER) + message(16, "u2-o2", UP) + message(28, "x", UP)
+    data += message(16, "u1-h1", DOWN) + message(17, "u1-o1", UP)
+    assert list(kernel_links.carriers(data)) == [
+        ("x-u2o2", False),
+        ("u2-o2", True),
+        ("u1-h1", False),
+        ("u1-o1", False),
+    ]
+    assert list(kernel_links.carriers(data[:20])) == []
+
+
+def test_links_are_down_while_one_of_their_devices_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+    heard: list[Any] = [
+        message(16, "x-u2o2", NO_CARRIER) + message(16, "u2-h1", NO_CARRIER),
+        message(16, "u2-o2", NO_CARRIER),
+        TimeoutError(),
+        message(16, "x-u2o2", UP),
+        message(16, "u2-o2", UP),
+        message(17, "u2-o2", UP),
+        OSError(errno.ENOBUFS, "some were lost"),
+    ]
+
+    class Kernel(contextlib.nullcontext[Any]):
+        def __enter__(self) -> Any:
+            return self
+
+        def bind(self, address: tuple[int, int]) -> None:
+            assert address == (0, 1)
+
+        def settimeout(self, seconds: float) -> None:
+            """Do nothing: no answer here is late."""
+
+        def recv(self, size: int) -> bytes:
+            now = heard.pop(0)
+            if not heard:
+                ended.set()
+            if isinstance(now, Exception):
+                raise now
+            data: bytes = now
+            return data
+
+    monkeypatch.setattr(kernel_links.socket, "socket", lambda *_: Kernel())
+    links = LinkEnds(parse({"units": [{"hosts": 1}] * 2, "optical_ports": 2}, "two")).devices
+    told: list[frozenset[str]] = []
+    kernel_links.follow(links, told.append, ended)
+    assert told == [{"u2o2"}, {"u2o2"}, {"u2o2"}, set(), {"u2o2"}, set()]
