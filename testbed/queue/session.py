@@ -28,7 +28,7 @@ from testbed.messages.coding import UNSET, UnsetType, decode
 from testbed.messages.controller import LitCircuits
 from testbed.messages.events import Event, JobNote
 from testbed.messages.submission import SlotRecord
-from testbed.ocs.circuits import Circuit, carrying, checked
+from testbed.ocs.circuits import Circuit, carrying, checked, ports_of
 from testbed.ocs.exact import counted, exact
 from testbed.ocs.plan import up
 from testbed.plugins.policies import choice
@@ -36,6 +36,7 @@ from testbed.queue.account import Account, Rules, port_counts, rotation_record
 from testbed.queue.layouts import check_circuits
 from testbed.queue.policy_process import GoneError, OverrunError, PolicyError
 from testbed.queue.queued import Queued
+from testbed.queue.submission import KEEP
 from testbed.queue.turning import Turning
 from testbed.scheduling import live
 from testbed.scheduling.constraints import check_decision
@@ -87,6 +88,7 @@ class Session:
         self._others: frozenset[Circuit] = frozenset()  # other planes' circuits, when last read
         self._theirs = {port for ports in self._ports.values() for port in ports}
         self._down: frozenset[str] = frozenset()  # ports whose links are down, when last read
+        self._missing: frozenset[str] = frozenset()  # those of them that policies do not see
         self._turning = Turning(self._controller)
         self._failing_s: list[float] = []  # the last slots, if the policy failed in all of them
         self._failing_on: frozenset[int] = frozenset()  # the jobs that it saw in them
@@ -306,25 +308,30 @@ class Session:
             queued.update_progress(self._began)
 
     def _lit(self) -> frozenset[Circuit]:
-        """Return the circuits of the policies' plane whose links are up; note the other planes' circuits,
-        which stay unchanged, and the ports whose links are down.
+        """Return the circuits that policies see: those of their plane whose links are up or, with
+        `on_failure: keep`, all. Note the other planes' circuits, which stay unchanged, and the ports whose
+        links are down.
         """
         lit = decode(LitCircuits, self._controller("circuits"), "circuits")
         every = checked(lit.circuits, self._topology.planes)
         self._others = frozenset(each for each in every if each.a not in self._theirs)
-        self._down = frozenset(lit.down)
-        return carrying(every - self._others, self._down)
+        ours = every - self._others
+        self._down = self._missing = frozenset(end for end in lit.down if end in self._theirs)
+        if self.rules.on_failure == KEEP:
+            self._missing -= {*ports_of(ours)}
+            return ours
+        return carrying(ours, self._down)
 
     def _limits_now(self, shown: Sequence[Queued]) -> Limits:
         """Return the limits without the INC places that jobs of `testbed run` occupy (in a pod, at its
-        fullest switch), and without the ports whose links are down.
+        fullest switch), and without ports whose links are down.
         """
         inc_units = [queued.inc for queued in shown if queued.inc is not None]
         inc = tuple(
             max(0, places - max(0, self._taken(live.unit_at(index)) - inc_units.count(index)))
             for index, places in zip(self.rules.limits.units, self.rules.limits.inc, strict=True)
         )
-        ports = tuple(map(len, up(self._ports, self._down).values()))
+        ports = tuple(map(len, up(self._ports, self._missing).values()))
         return replace(self.rules.limits, inc=inc, ports=ports)
 
     def _taken(self, unit: Unit) -> int:
@@ -397,10 +404,10 @@ class Session:
         set_up: int | UnsetType = UNSET
         for id_, rate in acts.lower.items():
             self._set_rate(by_id[id_], rate)
-        ports = up(self._ports, self._down)
+        ports = up(self._ports, self._missing)
         self._turning.follow(decision.rotation, ports)
         stays = took_s is None or decision.rotation is not None
-        target = lit if stays else exact(lit, acts.circuits, ports)
+        target = lit if stays else exact(lit, acts.circuits, ports, self._down)
         if target != lit:
             self._controller("apply", circuits=[list(c.ports) for c in sorted(target | self._others)])
             self._supply.follow_circuits()
