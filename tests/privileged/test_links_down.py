@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.limits import CALL_S
 from tests.privileged.commands import Testbed, bounded, command, pid_of, running, start, wait_for
 from tests.privileged.test_manual_links import LONG, a_job, answers, refused, said
 
@@ -25,15 +26,19 @@ ocs: {circuits: [[u1o1, u2o1]]}
 """
 
 
-def test_a_link_that_goes_down_is_gone_round_and_comes_back(tmp_path: Path) -> None:
+def test_a_link_that_goes_down_is_gone_round_and_comes_back() -> None:
     with running() as testbed:
         pings_go_round_both_ways_whichever_end_is_down(testbed)
         plans_leave_the_port_out(testbed)
         a_link_that_loses_its_carrier_is_noticed(testbed)
+        a_device_that_is_deleted_is_gone_round(testbed)
+
+
+def test_jobs_and_timetables_over_a_link_that_goes_down(tmp_path: Path) -> None:
+    with running() as testbed:
         jobs_under_way_go_on(testbed, tmp_path)
         a_policy_asks_for_another_circuit(testbed, tmp_path)
         a_timetable_loses_the_slots_of_a_port_that_is_down(testbed, tmp_path)
-        a_device_that_is_deleted_is_gone_round(testbed)
 
 
 def bytes_of(testbed: Testbed, *links: str) -> int:
@@ -57,7 +62,7 @@ def under_ping(testbed: Testbed, source: str, host: str, *words: str) -> int:
         assert process.stdout is not None
         wait_for(lambda: "icmp_seq=2 " in process.stdout.readline(), "the second answer")  # type: ignore[union-attr]
         said(testbed, "link", "set", *words)
-        text = process.communicate(timeout=60)[0]
+        text = process.communicate(timeout=CALL_S)[0]
     answered = re.search(r"(\d+) received", text)
     assert answered, text
     return PINGS - int(answered[1])
@@ -96,19 +101,21 @@ def plans_leave_the_port_out(testbed: Testbed) -> None:
     said(testbed, "circuits", "reset")
 
 
+def ip_link(testbed: Testbed, *words: str) -> None:
+    """Change a device where the switches' ends of links are."""
+    switch = str(pid_of(testbed.pid, "ovs-vswitchd"))
+    argv = ["nsenter", "--net", "--target", switch, "ip", "link", *words]
+    subprocess.run(argv, check=True, timeout=CALL_S)
+
+
 def a_link_that_loses_its_carrier_is_noticed(testbed: Testbed) -> None:
     """`ip link set` at either end, of which nobody tells the controller."""
-    switch = pid_of(testbed.pid, "ovs-vswitchd")
-
-    def ip(*words: str) -> None:
-        subprocess.run(["nsenter", "--net", "--target", str(switch), "ip", "link", *words], check=True)
-
     for device in ("x-u2o2", "u2-o2"):
-        ip("set", device, "down")
+        ip_link(testbed, "set", device, "down")
         wait_for(lambda: said(testbed, "circuits", "list")["down"] == ["u2o2"], "it is noticed")
         assert answers(testbed, "u2h1", "u3h1")
         assert "  down        u2o2 " in command("testbed.status", "--name", testbed.name).stdout
-        ip("set", device, "up")
+        ip_link(testbed, "set", device, "up")
         wait_for(lambda: not said(testbed, "circuits", "list")["down"], "it is back")
         assert answers(testbed, "u2h1", "u3h1")
 
@@ -148,7 +155,7 @@ def a_policy_asks_for_another_circuit(testbed: Testbed, folder: Path) -> None:
         said(testbed, "link", "set", port, "--down")
         wait_for(lambda: [port not in pair for pair in between_u1_and_u3()] == [True], "another one")
         (folder / "over").touch()
-        text = batch.communicate(timeout=90)[0]
+        text = batch.communicate(timeout=CALL_S)[0]
     assert batch.returncode == 0, text
     (folder / "over").unlink()
     said(testbed, "link", "set", port, "--up")
@@ -177,9 +184,7 @@ def a_timetable_loses_the_slots_of_a_port_that_is_down(testbed: Testbed, folder:
 
 def a_device_that_is_deleted_is_gone_round(testbed: Testbed) -> None:
     assert answers(testbed, "u2h1", "u3h1")
-    switch = pid_of(testbed.pid, "ovs-vswitchd")
-    words = ("ip", "link", "delete", "u2-o2")
-    subprocess.run(["nsenter", "--net", "--target", str(switch), *words], check=True)
+    ip_link(testbed, "delete", "u2-o2")
     wait_for(lambda: said(testbed, "circuits", "list")["down"] == ["u2o2"], "it is noticed")
     assert pinged(testbed, "u2h1", "u3h1") == PINGS
 
