@@ -12,10 +12,12 @@ import os
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 from controller.api import LASTING, Api
 from controller.conductor import Conductor
+from controller.kernel_links import follow
 from controller.model import model_for
 from controller.planes import FastPath, MixedPlane, Plane
 from testbed.client import rpc
@@ -115,6 +117,9 @@ def main(argv: list[str]) -> int:
     SwitchesApp.management = management
     API.listen_and_run("controller.app", "127.0.0.1", arguments.listen_port)
     threading.Thread(target=conductor.settle_overdue, args=(ended,), name="overdue", daemon=True).start()
+    threading.Thread(target=conductor.follow_links, args=(ended,), name="links", daemon=True).start()
+    following = (conductor.ends.devices, partial(conductor.without_carrier, "kernel"), ended)
+    threading.Thread(target=follow, args=following, name="kernel-links", daemon=True).start()
     with rpc.serve(arguments.socket, Api(conductor, library()), arguments.uid, LASTING):
         ended.wait()
         conductor.finish()

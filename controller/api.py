@@ -31,11 +31,13 @@ class _Request:
     circuits: object = None
     demands: object = None
     instead_of: object = None
+    links: object = None
     members: object = None
     other_than: object = None
     root: object = None
     schedule: object = None
     unit: object = None
+    up: object = None
 
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> _Request:
@@ -66,6 +68,7 @@ class Api:
             "unschedule": lambda request: conductor.leave(),
             "crossings": lambda request: self._crossings(),
             "light": lambda request: self._light(),
+            "linked": self._linked,
             "turned": lambda request: conductor.turned(_number("other_than", request.other_than)),
             "routes": lambda request: conductor.state.routes(),
             "resettle": lambda request: conductor.resettle(_switch(request.unit)),
@@ -90,6 +93,7 @@ class Api:
             "circuits": pairs(state.circuits or ()),
             "dark": self._conductor.dark(),
             "failed_locks": state.failed_locks,
+            "down": sorted(state.down),
             **kept,
         }
 
@@ -106,6 +110,15 @@ class Api:
         table = parse(request.schedule, self._conductor.state.premises.topology.planes)
         self._conductor.keep(table)
         return as_data(table)
+
+    def _linked(self, request: _Request) -> object:
+        links, is_up = request.links, request.up
+        if not isinstance(links, list) or not all(isinstance(name, str) for name in links):
+            raise RequestError(f"links: {links}; a list of links like [u1o1, u2c] is accepted")
+        if not isinstance(is_up, bool):
+            raise RequestError(f"up: {is_up}; true or false is accepted")
+        self._conductor.set_by_hand(links, is_up)
+        return None
 
     def _crossings(self) -> object:
         counted = self._conductor.crossings()
@@ -131,6 +144,9 @@ class Api:
             "crossings": self._crossings(),
             "flows": self._conductor.flows(),
             "last_event": max((record.id for record in state.history), default=0),
+            "links": [
+                {"at_ns": at_ns, "down": sorted(down)} for at_ns, down in self._conductor.link_changes()
+            ],
         }
 
     def _plan(self, request: _Request) -> object:

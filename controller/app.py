@@ -11,7 +11,7 @@ from controller.conductor import Conductor
 from controller.management import Management
 from controller.switch import Switch
 from testbed.errors import TestbedError
-from testbed.topology.addresses import OXC_DPID
+from testbed.topology.addresses import OXC_DPID, Dpid
 
 LOG = logging.getLogger("controller")
 CONFIG, MAIN, DEAD = (
@@ -37,6 +37,7 @@ class SwitchesApp(Application):
         self._switches: dict[
             Any, Switch
         ] = {}  # by connection: a switch may reconnect before its old connection ends
+        self._ports: dict[Any, set[int]] = {}  # by connection, the ports with carrier
 
     @on(API.events.EventOFPStateChange, [MAIN, DEAD])
     def on_state(self, event: Any) -> None:
@@ -46,11 +47,16 @@ class SwitchesApp(Application):
             if management:
                 management.close()  # the switch may be another process than before
             switch = self._switches[datapath] = Switch(datapath, management)
+            self._ports[datapath] = {
+                port.port_no for port in datapath.ports.values() if self._has_carrier(port)
+            }
+            self.conductor.carriers(switch.dpid, self._ports[datapath])
             # on another thread: this one delivers the replies for which `connected` waits
             threading.Thread(
                 target=self._connected, args=(switch,), name=f"switch-{datapath.id:#x}", daemon=True
             ).start()
             return
+        self._ports.pop(datapath, None)
         gone = self._switches.pop(datapath, None)
         if gone is not None:
             gone.handle_end()
@@ -67,6 +73,23 @@ class SwitchesApp(Application):
     @on(API.events.EventOFPAggregateStatsReply, MAIN)
     def on_count(self, event: Any) -> None:
         self._reply(event.msg, [event.msg.body])
+
+    @on(API.events.EventOFPPortStatus, MAIN)
+    def on_port(self, event: Any) -> None:
+        message = event.msg
+        ports = self._ports.get(message.datapath)
+        if ports is None:
+            return
+        is_there = message.reason != message.datapath.ofproto.OFPPR_DELETE
+        if is_there and self._has_carrier(message.desc):
+            ports.add(message.desc.port_no)
+        else:
+            ports.discard(message.desc.port_no)
+        self.conductor.carriers(Dpid(message.datapath.id), ports)
+
+    @staticmethod
+    def _has_carrier(port: Any) -> bool:
+        return not port.state & API.protocol.OFPPS_LINK_DOWN
 
     @on(API.events.EventOFPErrorMsg, [CONFIG, MAIN])
     def on_error(self, event: Any) -> None:

@@ -11,12 +11,14 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from controller.carriers import LinkEnds
 from controller.decide import decide, leaving, leaving_turn, left, table_of, timed
 from controller.history import History
 from controller.model import Model, model_for
@@ -26,6 +28,7 @@ from controller.state import State, begin
 from controller.steps import (
     LIGHT,
     MODEL,
+    ROUTES,
     AskModel,
     Began,
     Came,
@@ -42,6 +45,7 @@ from controller.steps import (
     Held,
     Join,
     Joined,
+    Linked,
     Lit,
     Modify,
     Ordered,
@@ -76,6 +80,7 @@ START_LEAD_NS = 5_000_000  # from writing the end of a timetable to its start
 TURN_WAIT_S = 30.0
 OVERDUE_S = 1.0  # interval of retries after a switch's failure
 TOLD_AT_ONCE = 16  # ToRs in parallel: each mostly waits for replies
+MOST_LINK_CHANGES = 4_096  # changes of links that are remembered, the newest ones
 
 
 class Conductor:
@@ -113,6 +118,14 @@ class Conductor:
         self._timetables = [TimetableRun(self._timetable, began_ns)] if self._timetable else []
         self._turns, self._turning, self._is_ending = 0, threading.Condition(), False
         self._tellers = ThreadPoolExecutor(TOLD_AT_ONCE, "tell")
+        self.ends = LinkEnds(topology)
+        # by what reported it, a switch or the kernel, the links without carrier
+        self._dead_ends: dict[Dpid | str, frozenset[str]] = {}
+        self._dead_by_hand: frozenset[str] = frozenset()  # links set down, until a switch reports it
+        self._down: frozenset[str] = frozenset()  # links of either kind
+        self._linked = threading.Condition()  # guards these fields and the next
+        self._nudge: Future[None] = Future()  # is done when a link changed
+        self._link_changes: deque[tuple[int, frozenset[str]]] = deque(maxlen=MOST_LINK_CHANGES)
 
     @property
     def state(self) -> State:
@@ -195,6 +208,71 @@ class Conductor:
                 LOG.error("%s: %s", type(error).__name__, error)
             else:
                 LOG.warning("%s", "; ".join(self._state.lacks) or "every switch holds what it should again")
+
+    def carriers(self, dpid: Dpid, ports: Collection[int]) -> None:
+        """Record which ports of a switch have carrier: all others' links are down."""
+        self.without_carrier(dpid, self.ends.down_at(dpid, ports))
+
+    def without_carrier(self, reporter: Dpid | str, links: frozenset[str]) -> None:
+        """Record the links that are down by a report of a switch, or of the kernel. `follow_links` leads
+        routes round these. Does not wait.
+        """
+        with self._linked:
+            self._dead_ends[reporter] = links
+            self._dead_by_hand -= links  # from now on the reporter knows better
+            self._count_links()
+
+    def set_by_hand(self, links: Collection[str], is_up: bool) -> None:
+        """Record that links were set up or down, which switches may report a tenth of a second later. Links
+        that do not end at two units' switches are ignored.
+        """
+        with self._linked:
+            known = self.ends.links.intersection(links)
+            self._dead_by_hand = self._dead_by_hand - known if is_up else self._dead_by_hand | known
+            self._count_links()
+
+    def _count_links(self) -> None:
+        down = self._dead_by_hand.union(*self._dead_ends.values())
+        if down != self._down:
+            self._down = down
+            if not self._nudge.done():
+                self._nudge.set_result(None)
+            self._linked.notify_all()
+
+    def follow_links(self, ended: threading.Event) -> None:
+        """Lead routes round links that go down, and back when they return, until the controller ends. Links
+        that change during an errand wait for its end, or until it only waits for light (`_run`).
+        """
+        while not ended.is_set():
+            try:
+                self.take_links()
+            except Exception as error:  # `unsettled` switches are retried
+                LOG.error("%s: %s", type(error).__name__, error)
+                ended.wait(OVERDUE_S)
+            with self._linked:
+                self._linked.wait_for(lambda: self._down != self._state.down, OVERDUE_S)
+
+    def take_links(self) -> None:
+        """Lead routes round the links that are down now."""
+        if self._down == self._state.down:
+            return
+        with self._busy, _no_collections():
+            if self._down != self._state.down:
+                self._run(self._decide_links())
+
+    def _decide_links(self) -> tuple[Task | End, ...]:
+        down = self._down
+        self._link_changes.append((time.monotonic_ns(), down))
+        LOG.warning("links that are down: %s", ", ".join(sorted(down)) or "none")
+        todo = self._decide(Linked(down))
+        self._have_turned()
+        return todo
+
+    def link_changes(self) -> tuple[tuple[int, frozenset[str]], ...]:
+        """Return when links changed, by the monotonic clock, and those that were down from then on; oldest
+        first, as far as this process knows.
+        """
+        return tuple(self._link_changes)
 
     def request(self, demands: Iterable[UnitPair]) -> ChangeRecord | None:
         """Plan circuits for these pairs of units, and set them. Return the history's record, or None if
@@ -330,9 +408,14 @@ class Conductor:
         todo = deque(decided)
         while True:
             if not todo:
-                done, out = wait(out, return_when=FIRST_COMPLETED)
-                for future in done:
+                nudge = self._nudged()  # before the links are looked at, so that none changes unseen
+                todo += self._links_meanwhile()
+            if not todo:
+                awaited: set[Future[Any]] = {*out, nudge}
+                done, _ = wait(awaited, return_when=FIRST_COMPLETED)
+                for future in done & out:
                     todo += self._decide(future.result())
+                out -= done
                 continue
             task = todo.popleft()
             if isinstance(task, End):
@@ -342,7 +425,7 @@ class Conductor:
                     self._have_turned()
                 out.add(self._watcher.submit(self._carry_out, task.about, task.steps))
                 continue
-            if task.about not in (OXC_DPID, LIGHT, MODEL):
+            if task.about not in (OXC_DPID, LIGHT, MODEL, ROUTES):
                 out.add(self._tellers.submit(self._carry_out, task.about, task.steps))
                 continue
             answer = self._carry_out(task.about, task.steps)
@@ -352,6 +435,20 @@ class Conductor:
                 if isinstance(answer, Failed) and self._turned and self._watched is not None:
                     self._fast_path.seen()  # otherwise it would be read as the answer to the next turn
             todo.extendleft(reversed(self._decide(answer)))
+
+    def _links_meanwhile(self) -> tuple[Task | End, ...]:
+        """Decide on links that changed while an errand only waits for light, which may take seconds."""
+        errand = self._state.errand
+        if errand is None or not errand.takes_links or self._down == self._state.down:
+            return ()
+        return self._decide_links()
+
+    def _nudged(self) -> Future[None]:
+        """Return a future that is done when a link goes down or comes back from now on."""
+        with self._linked:
+            if self._nudge.done():
+                self._nudge = Future()
+            return self._nudge
 
     def _have_turned(self) -> None:
         with self._turning:

@@ -32,6 +32,7 @@ from controller.state import Change, Errand, State
 from controller.steps import (
     LIGHT,
     MODEL,
+    ROUTES,
     AskModel,
     Began,
     Came,
@@ -48,6 +49,7 @@ from controller.steps import (
     Held,
     Join,
     Joined,
+    Linked,
     Lit,
     Modify,
     Ordered,
@@ -71,7 +73,7 @@ from testbed.ocs.glimpses import Turned
 from testbed.ocs.timetable import Kept, Matching, Timetable
 from testbed.optics.model import CircuitTurn, DarkTimes, Ends
 from testbed.topology import addresses
-from testbed.topology.addresses import OXC_DPID, Dpid
+from testbed.topology.addresses import CORE_DPID, OXC_DPID, Dpid
 from testbed.topology.model import Topology
 from testbed.topology.units import Unit
 
@@ -106,6 +108,14 @@ def decide(state: State, event: Event, now_ns: int) -> Course:
             if OXC_DPID in unsettled:  # the other switches follow it
                 return _wait(state, _read(OXC_DPID))
             return _settle(state, unsettled, now_ns)
+        case Linked(down):
+            return _lead_round(state, down, now_ns)
+        case Done(about) if about == ROUTES:
+            return _settle_rerouted(_answered(state, ROUTES), now_ns)
+        case Failed(about, error) if about == ROUTES:
+            state = _answered(state.without_trust(*_errand(state).rerouted), ROUTES)
+            why = f"lead routes round links that are down: {error}; whole tables are set"
+            return _wait(state, Task(ROUTES, (Complain(why),)))
         case Demanded(pairs):
             return _order(state, state.plan(pairs).target, now_ns)
         case Ordered(circuits):
@@ -223,7 +233,7 @@ def _verify(state: State, dpid: Dpid, now_ns: int) -> Course:
 
 def _order(state: State, target: frozenset[Circuit], now_ns: int) -> Course:
     """Begin to set these circuits; if an earlier change failed half-way, repair that first."""
-    _ = state.current
+    state.check_links(target)
     state = _new(state, Errand(target=target, asked_ns=now_ns))
     if OXC_DPID in state.connected - state.verified:
         return _wait(state, _read(OXC_DPID))
@@ -254,7 +264,7 @@ def _plan_change(state: State, times: DarkTimes) -> Course:
         removed,
         added,
         ports=ports_of(removed | added),
-        tor_flows=tor_flows(topology, target),
+        tor_flows=tor_flows(topology, target, state.down),
         times=times,
         asked_ns=_errand(state).asked_ns,
     )
@@ -323,6 +333,34 @@ def _darkness(change: Change, peers: Peers) -> Darkness:
 def _lit(change: Change) -> tuple[int, ...]:
     """Return the numbers of the ports that are lit by a change."""
     return _numbers(ports_of(change.added))
+
+
+# ---- links that go down or come back ----
+
+
+def _lead_round(state: State, down: frozenset[str], now_ns: int) -> Course:
+    """Lead routes round the links that are down, over those that are up again too: first in the fast path,
+    with the differences only, then at the switches. Circuits stay as they are. An errand that only waits for
+    light goes on meanwhile (`Errand.takes_links`).
+    """
+    before = state.tor_flows
+    state = state.with_links(down)
+    if state.errand is None:
+        state = _new(state, Errand())
+    differing = state.tor_flows.differing(before) if state.circuits is not None else frozenset[Dpid]()
+    if not differing:
+        return _wait(state)
+    state = _with_errand(state, rerouted=differing)
+    steps = tuple(_changed_routes(state, before, sorted(differing))) if state.premises.has_plane else ()
+    return _wait(state, Task(ROUTES, steps)) if steps else _settle_rerouted(state, now_ns)
+
+
+def _settle_rerouted(state: State, now_ns: int) -> Course:
+    """Set the switches whose flows lead round links."""
+    errand = _errand(state)
+    tries = {dpid: tries for dpid, tries in errand.tries.items() if dpid not in errand.rerouted}
+    state = _with_errand(state, rerouted=frozenset(), tries=tries)
+    return _settle(state, errand.rerouted, now_ns)
 
 
 # ---- ends ----
@@ -433,11 +471,12 @@ def _routes(state: State, dpid: Dpid) -> SetRoutes:
 
 def _changed_routes(state: State, before: TorFlows, dpids: Iterable[Dpid]) -> Iterator[Step]:
     """Yield the steps to the routes of switches whose flows changed. For switches that hold the old routes
-    these are one step with the differences only, since unchanged routes may be many.
+    these are one step with the differences only, since unchanged routes may be many; of the core's few
+    routes, all are set.
     """
     changed: list[Dpid] = []
     for dpid in filter(state.premises.speaks_openflow, dpids):
-        if dpid in state.verified:
+        if dpid in state.verified and dpid != CORE_DPID:
             changed.append(dpid)
         else:
             yield _routes(state, dpid)

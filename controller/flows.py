@@ -98,7 +98,7 @@ class TorFlows(Mapping[Dpid, frozenset[Flow]]):
                 raise KeyError(dpid)
             unit = addresses.tor_unit(dpid)
             if dpid == addresses.CORE_DPID:
-                flows = _flows_of_core(self._racks)
+                flows = _flows_of_core(self._racks, tuple(self.hops.from_core.items()))
             elif addresses.tor_rack(dpid):
                 flows = _flows_of_rack(dpid, self._racks[unit - 1][1])
             else:
@@ -116,13 +116,13 @@ class TorFlows(Mapping[Dpid, frozenset[Flow]]):
         return dpid in self._switches
 
     def differing(self, before: TorFlows) -> frozenset[Dpid]:
-        """Return the switches (of the same topology) whose flows were different before: only units' switches,
-        since the flows of a pod's ToRs do not depend on circuits.
+        """Return the switches (of the same topology) whose flows were different before: units' switches, and
+        the core if units' links to it went down or up. The flows of a pod's ToRs never change.
         """
         changed = (self.hops.since(before.hops) != self.hops.numbers).any(axis=1)
-        return frozenset(
-            addresses.tor_dpid(unit) for unit, is_new in zip(self.hops.units, changed, strict=True) if is_new
-        )
+        units = [unit for unit, is_new in zip(self.hops.units, changed, strict=True) if is_new]
+        core = [addresses.CORE_DPID] if self.hops.from_core != before.hops.from_core else []
+        return frozenset((*map(addresses.tor_dpid, units), *core))
 
     def rerouted(self, before: TorFlows, dpids: Iterable[Dpid]) -> Rerouted:
         """Return the routes of some units' switches that were different before."""
@@ -174,9 +174,12 @@ class RouteChanges(Mapping[Dpid, tuple[Routes, Routes]]):
         return self._now.rerouted(self._before, self._dpids)
 
 
-def tor_flows(topology: Topology, circuits: Iterable[Circuit]) -> TorFlows:
-    """Return the flows of each unit's switches."""
-    hops = next_hops(circuits, (unit.index for unit in topology.units), topology.core_link is not None)
+def tor_flows(
+    topology: Topology, circuits: Iterable[Circuit], down: frozenset[str] = frozenset()
+) -> TorFlows:
+    """Return the flows of each unit's switches: over the circuits, and the core, whose links are not down."""
+    units, has_core = (unit.index for unit in topology.units), topology.core_link is not None
+    hops = next_hops(circuits, units, has_core, down)
     return TorFlows(topology.switches, tuple((unit.racks, unit.hosts) for unit in topology.units), hops)
 
 
@@ -221,17 +224,22 @@ def _flows_of_rack(tor: Dpid, hosts: int) -> frozenset[Flow]:
 
 
 @lru_cache(2)
-def _flows_of_core(racks: Racks) -> frozenset[Flow]:
-    """Return the flows of the electrical core: to each unit's networks, whatever circuits there are."""
+def _flows_of_core(racks: Racks, by_other: tuple[tuple[Unit, Unit | None], ...]) -> frozenset[Flow]:
+    """Return the flows of the electrical core: to each unit's networks, by the unit's own link or, of the
+    units in `by_other`, by another unit's (None: by none).
+    """
+    ways: dict[Unit, Unit | None] = {Unit(unit): Unit(unit) for unit in range(1, len(racks) + 1)}
+    ways |= dict(by_other)
     return frozenset(
         Flow(
             UNIT_PRIORITY,
-            ip=addresses.rack_network(Unit(unit), rack),
+            ip=addresses.rack_network(unit, rack),
             prefix=UNIT_PREFIX,
-            out_port=addresses.core_port_number(Unit(unit)),
+            out_port=addresses.core_port_number(way),
         )
-        for unit, (pod, _) in enumerate(racks, 1)
-        for rack in range(pod + 1)
+        for unit, way in ways.items()
+        if way is not None
+        for rack in range(racks[unit - 1][0] + 1)
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from controller.flows import NO_TOR_FLOWS, Flow, TorFlows, oxc_flows, routes_of, tor_flows
 from controller.records import ChangeRecord
+from controller.steps import LIGHT
 from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import Circuit, checked, circuit, ports_of
 from testbed.ocs.plan import Plan, plan_planes
@@ -106,7 +107,7 @@ class Errand:
     """The controller's current task, from an event to its end.
 
     `out` has the tasks without an answer yet, `tries` the number of times that each switch was sent its
-    flows.
+    flows. `rerouted` has the switches whose flows lead round links, until they are told.
     """
 
     target: frozenset[Circuit] | None = None
@@ -115,13 +116,22 @@ class Errand:
     out: frozenset[Dpid] = frozenset()
     tries: Mapping[Dpid, int] = field(default_factory=dict)
     failures: tuple[tuple[Dpid, Exception], ...] = ()
+    rerouted: frozenset[Dpid] = frozenset()
+
+    @property
+    def takes_links(self) -> bool:
+        """Return whether routes may be led round links meanwhile: every switch has been told, and the errand
+        only waits for light, which may take seconds.
+        """
+        return self.out == {LIGHT} and (self.change is None or self.change.are_tors_told)
 
 
 @dataclass(frozen=True, slots=True)
 class State:
     """The decided circuits, the known contents of each switch, and the current errand.
 
-    `circuits` is None until the optical switch has reported its circuits. `held`: the flows last read back,
+    `circuits` is None until the optical switch has reported its circuits. `down` names the optical ports and
+    core links whose links are down: routes lead round them. `held`: the flows last read back,
     of switches that were sent nothing since. `verified`: the switches that hold what they should, routes
     included, as read back; `failures` says why others do not. `past` is the history for the optical model.
     `failed_locks` counts the transceivers' failed attempts to lock in the whole history, by port.
@@ -138,6 +148,7 @@ class State:
     verified: frozenset[Dpid] = frozenset()
     failures: Mapping[Dpid, str] = field(default_factory=dict)
     errand: Errand | None = None
+    down: frozenset[str] = frozenset()
 
     @property
     def current(self) -> frozenset[Circuit]:
@@ -216,7 +227,13 @@ class State:
 
     def with_circuits(self, circuits: frozenset[Circuit]) -> State:
         """Return the state with these circuits decided."""
-        return replace(self, circuits=circuits, tor_flows=tor_flows(self.premises.topology, circuits))
+        flows = tor_flows(self.premises.topology, circuits, self.down)
+        return replace(self, circuits=circuits, tor_flows=flows)
+
+    def with_links(self, down: frozenset[str]) -> State:
+        """Return the state in which these links are down, and all others up."""
+        state = replace(self, down=down)
+        return state if self.circuits is None else state.with_circuits(self.circuits)
 
     def with_record(self, record: ChangeRecord) -> State:
         """Return the state with one more change in its history."""
@@ -237,7 +254,9 @@ class State:
     def plan(self, demands: Iterable[UnitPair]) -> Plan:
         """Plan the circuits that would serve these pairs of units, and the changes to them."""
         premises = self.premises
-        return plan_planes(self.current, demands, premises.ports, premises.planes, premises.has_core)
+        return plan_planes(
+            self.current, demands, premises.ports, premises.planes, premises.has_core, self.down
+        )
 
     def tree(self, root: Unit, members: Iterable[Unit]) -> dict[Unit, list[tuple[int, ...]]]:
         """Return by unit the optical ports by which a packet from `root` reaches the members: one port of
@@ -246,7 +265,18 @@ class State:
         members = list(members)
         for unit in (root, *members):
             self.premises.check_unit(unit)
-        return tree(self.current, self.premises.ports, root, members, self.premises.has_core)
+        units, has_core = self.premises.ports, self.premises.has_core
+        return tree(self.current, units, root, members, has_core, self.down)
+
+    def check_links(self, target: frozenset[Circuit]) -> None:
+        """Raise RequestError if a circuit that is to be set up has a port whose link is down."""
+        for new in sorted(target - self.current):
+            if down := [port for port in new.ports if port in self.down]:
+                names = " and ".join(down)
+                raise RequestError(
+                    f"circuit {new.a}-{new.b}: the link{'s' if len(down) > 1 else ''} of {names} "
+                    f"{'are' if len(down) > 1 else 'is'} down; ports whose links are up are accepted"
+                )
 
     def routes(self) -> dict[str, dict[str, str]]:
         """Return the device by which each unit's switches send to each address or network; parallel circuits'

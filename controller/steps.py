@@ -20,6 +20,7 @@ from testbed.topology.units import UnitPair
 
 LIGHT: Final = Dpid(0)  # the subject of a task that waits for new circuits to be lit; no switch's number
 MODEL: Final = Dpid(-1)  # the subject of a task that queries the optical model; no switch's number
+ROUTES: Final = Dpid(-2)  # the subject of a task that leads routes round links; no switch's number
 
 
 # ---- events ----
@@ -55,6 +56,13 @@ class Restarted:
 @dataclass(frozen=True, slots=True)
 class Overdue:
     """Switches do not hold what they should, although no errand runs: setting them failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """Links went down or came back: the names of all optical ports and core links that are down now."""
+
+    down: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +144,7 @@ Event = (
     | Gone
     | Restarted
     | Overdue
+    | Linked
     | Demanded
     | Ordered
     | Drawn
@@ -263,7 +272,7 @@ Step = (
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Steps about one switch (its datapath id), `LIGHT` or `MODEL`."""
+    """Steps about one switch (its datapath id), `LIGHT`, `MODEL` or `ROUTES`."""
 
     about: Dpid
     steps: tuple[Step, ...]

@@ -113,6 +113,7 @@ def _lines(action: str, answer: Any) -> list[str]:
         now = decode(LitCircuits, answer, "circuits")
         lines = [f"{a} - {b}" for a, b in now.circuits]
         lines += [f"{port} is dark" for port in now.dark]
+        lines += [f"{link} is down: nothing crosses it, and routes lead round it" for link in now.down]
         return _schedule(now.timetable) + lines if now.timetable else lines
     if action == "schedule":
         begun = decode(TimetableBegun, answer, "schedule")

@@ -170,7 +170,7 @@ def page(testbed: LivingStatus) -> str:
     if apart := testbed.kept_apart:
         frames = ", ".join(f"{host} {count}" for host, count in apart.items())
         lines.append(f"  apart       frames to hosts of other users' jobs, dropped: {frames}")
-    if down := [link.name for link in testbed.links if not link.up]:
+    if down := [link.name for link in testbed.links if not link.up or link.name in testbed.down]:
         lines.append(f"  down        {' '.join(down)} ({environment.typed('link list', testbed.name)})")
     for link, device in testbed.gone_links.items():
         lines.append(f"  attention   link {link}: its device {device} was deleted: down, and up again")

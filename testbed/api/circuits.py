@@ -21,10 +21,13 @@ Pair = str | Sequence[str]  # two units, as "u1-u3" or ("u1", "u3"), or two opti
 
 
 class CircuitsNow(TypedDict):
-    """The circuits that are lit, the ports that are dark, and the timetable, if one runs."""
+    """The circuits that are lit, the ports that are dark, the links that are down, and the timetable, if one
+    runs.
+    """
 
     circuits: list[list[str]]
     dark: list[str]
+    down: list[str]
     schedule: NotRequired[dict[str, Any]]
 
 

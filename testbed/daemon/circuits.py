@@ -7,7 +7,7 @@ The controller plans and sets the circuits; the daemon knows which jobs use them
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from testbed.aggregation.system import Layout
@@ -65,10 +65,10 @@ def answer(
         return None
     units = [unit.index for unit in topology.units]
     for _ in range(_MOST_TRIES):
-        lit = decode(LitCircuits, controller("circuits"), "circuits").circuits
-        now = frozenset(circuit(*pair) for pair in lit)
+        lit = decode(LitCircuits, controller("circuits"), "circuits")
+        now = frozenset(circuit(*pair) for pair in lit.circuits)
         target = _target(topology, controller, request, now)
-        lost = losing(now, target, units, _pairs(layouts()), topology.core_link is not None)
+        lost = losing(now, target, units, _pairs(layouts()), topology.core_link is not None, lit.down)
         if lost and not force:
             raise RequestError(f"circuits {action}: {told(lost)}; --force takes them")
         answer = controller("exchange", circuits=_lists(target), instead_of=_lists(now))
@@ -89,7 +89,8 @@ def schedule(
     """
     described = as_data(parse(request.schedule, topology.planes))
     timetable = decode(TimetableStatus, described, "schedule")
-    hindered = _of_jobs(layouts(), lambda layout: hindrance(layout, timetable, topology))
+    down = decode(LitCircuits, controller("circuits"), "circuits").down
+    hindered = _of_jobs(layouts(), lambda layout: hindrance(layout, timetable, topology, down))
     if hindered and not request.force:
         raise RequestError(f"circuits schedule: {hindered}; --force starts it")
     begun = decode(TimetableStatus, controller("schedule", schedule=request.schedule), "schedule")
@@ -134,7 +135,7 @@ def unschedule(
     """
     before = decode(LitCircuits, controller("circuits"), "circuits")
     if before.timetable and not request.force:
-        left = _of_jobs(layouts(), lambda layout: stranded(layout, before.circuits, topology))
+        left = _of_jobs(layouts(), lambda layout: stranded(layout, before.circuits, topology, before.down))
         if left:
             raise RequestError(f"circuits unschedule: {left}; --force ends it")
     controller("unschedule")
@@ -208,20 +209,23 @@ def _lost(job: int, circuits: frozenset[Circuit], cut: list[UnitPair]) -> JobCir
 
 
 def uses(
-    topology: Topology, circuits: Iterable[Sequence[str]] | None, layouts: Mapping[int, Layout]
+    topology: Topology,
+    circuits: Iterable[Sequence[str]] | None,
+    layouts: Mapping[int, Layout],
+    down: Collection[str] = (),
 ) -> tuple[dict[int, NetworkUse], tuple[CircuitUse, ...]]:
     """Return, for `status`, each job's use of the network, and the jobs that use each circuit. With
-    `circuits` None, neither is known.
+    `circuits` None, neither is known. Jobs use no link that is `down`.
     """
     lit = frozenset(circuit(*pair) for pair in circuits or ())
     units = [unit.index for unit in topology.units]
-    by_job = used(lit, units, _pairs(layouts), topology.core_link is not None)
+    by_job = used(lit, units, _pairs(layouts), topology.core_link is not None, down)
     of_jobs = {
         job: NetworkUse(
             circuits=_names(by_job.get(job, frozenset())),
             links=(
                 *_links(layout, by_job.get(job, frozenset())),
-                *(_core_links(layout, lit) if topology.core_link else ()),
+                *(_core_links(layout, lit, down) if topology.core_link else ()),
             ),
             places=tuple(str(place) for place in layout.forest.places) if layout.forest else (),
         )
@@ -234,8 +238,8 @@ def uses(
     return of_jobs, of_circuits
 
 
-def _core_links(layout: Layout, circuits: frozenset[Circuit]) -> list[str]:
-    return [addresses.core_link_name(unit) for unit in over_core(circuits, layout.demands)]
+def _core_links(layout: Layout, circuits: frozenset[Circuit], down: Collection[str]) -> list[str]:
+    return [addresses.core_link_name(unit) for unit in over_core(circuits, layout.demands, down)]
 
 
 def _links(layout: Layout, circuits: frozenset[Circuit]) -> list[str]:

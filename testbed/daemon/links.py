@@ -4,6 +4,7 @@ jobs.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from testbed.client.requests import LinkRequest
@@ -19,9 +20,12 @@ MOST_MBPS = 400_000.0
 _ACTIONS = ("set", "reset", "list")
 
 
-def answer(links: ByHand, jobs: Jobs, request: LinkRequest) -> tuple[LinkSetting, ...]:
+Tell = Callable[[Sequence[str], bool], None]
+
+
+def answer(links: ByHand, jobs: Jobs, request: LinkRequest, tell: Tell) -> tuple[LinkSetting, ...]:
     """Perform the request and return the links as the kernel then has them. Either all of the named links are
-    set, or none.
+    set, or none. `tell` learns at once which links were set up or down: routes lead round these.
     """
     action, words = request.action, request.links
     if action not in _ACTIONS:
@@ -34,6 +38,7 @@ def answer(links: ByHand, jobs: Jobs, request: LinkRequest) -> tuple[LinkSetting
     if action == "reset":
         _check_no_policy(jobs, [name for name in names if links.rate_mbps(name) is not None])
         links.reset(names)
+        tell(names, True)
     else:
         rate_mbps, is_up = _rate(request.rate_mbps), request.up
         if is_up is not None and not isinstance(is_up, bool):
@@ -46,6 +51,8 @@ def answer(links: ByHand, jobs: Jobs, request: LinkRequest) -> tuple[LinkSetting
         if rate_mbps is not None:
             _check_no_policy(jobs, names)
         links.set(names, rate_mbps, is_up, delay)
+        if is_up is not None:
+            tell(names, is_up)
     jobs.hear_rates()
     return tuple(state for state in links.states() if state.link in names)
 

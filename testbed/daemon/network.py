@@ -11,7 +11,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -150,6 +150,13 @@ class Network:
         thread: a process started by another thread would end with that thread.
         """
         return self._ask_once("ready", operation, **arguments)
+
+    def tell_links(self, names: Sequence[str], is_up: bool) -> None:
+        """Tell the controller which links were set up or down, sooner than the switches report it. A
+        controller that does not run learns it from them.
+        """
+        with contextlib.suppress(TestbedError):
+            rpc.call(self.controller_socket, "linked", timeout_s=_END_TIMEOUT_S, links=[*names], up=is_up)
 
     def _ask_once(self, state: str, operation: str, **arguments: Any) -> Any:
         deadline = time.monotonic() + _READY_TIMEOUT_S

@@ -286,8 +286,9 @@ class Daemon:
                 self._journal.add("fault", fault_in_words(fault))
             return answer
         if operation == "link":
-            link = asked(LinkRequest, request)
-            answer = as_json(links.answer(self._network.machine.by_hand, self._jobs, link))
+            link, network = asked(LinkRequest, request), self._network
+            by_hand = network.machine.by_hand
+            answer = as_json(links.answer(by_hand, self._jobs, link, network.tell_links))
             if link.action != "list":
                 self._journal.add("link", link_in_words(link))
             return answer
@@ -331,7 +332,8 @@ class Daemon:
         jobs = self._jobs.status()
         controller, light = self._asked_controller()
         layouts, guests = self._jobs.means.holdings.layouts(), self._jobs.means.holdings.guests()
-        used, circuit_jobs = circuits.uses(self._topology, light.circuits if light else None, layouts)
+        lit, down = (light.circuits, light.down) if light else (None, ())
+        used, circuit_jobs = circuits.uses(self._topology, lit, layouts, down)
         machine, core, busy = self._network.machine, self._topology.core_link, self._jobs.cores_busy()
         return Status(
             name=self._runtime.name,
@@ -347,6 +349,7 @@ class Daemon:
             circuits=light.circuits if light else None,
             circuit_jobs=circuit_jobs,
             dark=light.dark if light else None,
+            down=down,
             failed_locks=light.failed_locks if light else {},
             optical_model=status.optical_model(self._topology.ocs),
             timetable=light.timetable if light else None,

@@ -471,11 +471,15 @@ class Wires:
         with self._counting:
             devices = {name: inner_devices(wire) for wire in self._shaped if (name := wire.name) in names}
             self._wires_route.send([change(device) for pair in devices.values() for device in pair])
-            states = self._wires_route.devices()
+            follows = {
+                device: self._wires_route.is_up(device) == is_up
+                for pair in devices.values()
+                for device in pair
+            }
             self._down = self._down - devices.keys() if is_up else self._down | devices.keys()
         for name, pair in devices.items():
             for device in pair:
-                if states[device].up != is_up:
+                if not follows[device]:
                     words = ("up", "down") if is_up else ("down", "up")
                     raise SettingError(
                         f"link {name}: it was set {words[0]}, and {device} reads back {words[1]}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import ipaddress
 import os
 import socket
@@ -30,6 +31,7 @@ _DUMP_INTERRUPTED = 0x10
 _ERROR, _DONE = 2, 3
 _NESTED = 0x8000
 _IFF_UP = 0x1
+_GET_FLAGS = 0x8913  # SIOCGIFFLAGS of <linux/sockios.h>
 _NUD_PERMANENT = 0x80
 _ETH_P_ALL = 0x0003
 TC_ROOT = 0xFFFFFFFF
@@ -475,6 +477,14 @@ class RouteSocket:
                 _xdp_of(values.get(43, b"")),
             )
         return states
+
+    def is_up(self, device: str) -> bool:
+        """Return whether one device of the namespace is set up. With hundreds of devices this is some
+        hundred times as fast as `devices`.
+        """
+        with _asking(f"read the flags of {device}"):
+            answer = fcntl.ioctl(self._socket, _GET_FLAGS, struct.pack("=16s24x", device.encode()))
+        return bool(struct.unpack_from("=16xH", answer)[0] & _IFF_UP)
 
     def merging(self) -> dict[int, int]:
         """Return the longest IPv4 packet, in bytes, that receive offload may build, by ifindex of every

@@ -30,7 +30,7 @@ from testbed.messages.coding import decode
 from testbed.messages.controller import LitCircuits
 from testbed.messages.timetable import TimetableStatus
 from testbed.ocs.circuits import circuit
-from testbed.ocs.plan import servable
+from testbed.ocs.plan import servable, up
 from testbed.ocs.routes import next_hops
 from testbed.plugins.registry import find
 from testbed.plugins.user_class import is_users
@@ -201,7 +201,7 @@ class Supply:
 
     def site(self, beside: int | None = None, kept: Host | None = None) -> Site:
         """Return the testbed's state for a system to lay out on; hosts of the job `beside` count as free."""
-        pairs = decode(LitCircuits, self._controller("circuits"), "circuits").circuits
+        pairs = decode(LitCircuits, self._controller("circuits"), "circuits").carrying
         joined = frozenset(frozenset(addresses.parse_optical_port(end)[0] for end in pair) for pair in pairs)
         rates = joined_mbps(self._topology, pairs)
         return Site(self._holdings.racks, self._holdings.busy(beside), joined, kept, joined_mbps=rates)
@@ -313,9 +313,9 @@ class Supply:
                 "the circuits are the scheduler's while jobs are queued (testbed status): place the job "
                 "within one unit, or wait"
             )
-        timetable = decode(LitCircuits, self._controller("circuits"), "circuits").timetable
-        if timetable is not None:
-            if why := hindrance(layout, timetable, self._topology):
+        lit = decode(LitCircuits, self._controller("circuits"), "circuits")
+        if lit.timetable is not None:
+            if why := hindrance(layout, lit.timetable, self._topology, lit.down):
                 raise RequestError(
                     f"a timetable runs: {why}; place the job within one unit, sum by ring or ps, or end the "
                     "timetable: circuits unschedule"
@@ -324,7 +324,7 @@ class Supply:
         layouts = self._holdings.layouts()
         demands = list(dict.fromkeys(pair for each in layouts.values() for pair in each.demands))
         if self._has_core:  # the core carries demands without free ports
-            demands = servable(demands, self._ports, self._planes)
+            demands = servable(demands, up(self._ports, lit.down), self._planes)
             if not demands:
                 return
         names = [[addresses.unit_name(a), addresses.unit_name(b)] for a, b in demands]
@@ -349,10 +349,12 @@ class Supply:
             raise failures[0]
 
 
-def hindrance(layout: Layout, timetable: TimetableStatus, topology: Topology) -> str | None:
+def hindrance(
+    layout: Layout, timetable: TimetableStatus, topology: Topology, down: Collection[str] = ()
+) -> str | None:
     """Say why a job cannot be summed while this timetable runs; None if it can. Packets may wait for no slot;
-    no matching may join two of its units; or places in several units sum it, whose results go out at once,
-    by the circuits of before.
+    no matching may join two of its units, by ports that are not `down`; or places in several units sum it,
+    whose results go out at once, by the circuits of before.
     """
     if not layout.demands:
         return None
@@ -362,21 +364,28 @@ def hindrance(layout: Layout, timetable: TimetableStatus, topology: Topology) ->
         return f"places in several units sum {layout.system}, and results wait for no slot"
     joined = set[UnitPair]()
     for matching in timetable.matchings:
-        joined |= joined_by_circuits(matching.circuits, topology)
+        joined |= joined_by_circuits(matching.circuits, topology, down)
     return _apart(layout, joined, "no matching joins")
 
 
-def joined_by_circuits(circuits: Iterable[Sequence[str]], topology: Topology) -> set[UnitPair]:
-    """Return the pairs of units between which these circuits lead, over others too, or a core."""
+def joined_by_circuits(
+    circuits: Iterable[Sequence[str]], topology: Topology, down: Collection[str] = ()
+) -> set[UnitPair]:
+    """Return the pairs of units between which these circuits lead, over others too, or a core; links that are
+    `down` lead nowhere.
+    """
     units = [unit.index for unit in topology.units]
     has_core = topology.core_link is not None
-    hops = next_hops(frozenset(circuit(*pair) for pair in circuits), units, has_core)
+    hops = next_hops(frozenset(circuit(*pair) for pair in circuits), units, has_core, down)
     return {(a, b) for a in units for b in hops[a]}
 
 
-def stranded(layout: Layout, circuits: Iterable[Sequence[str]], topology: Topology) -> str | None:
+def stranded(
+    layout: Layout, circuits: Iterable[Sequence[str]], topology: Topology, down: Collection[str] = ()
+) -> str | None:
     """Say which units of a job have no way to each other once a timetable ends; None if all have."""
-    return _apart(layout, joined_by_circuits(circuits, topology), "the circuits of before do not join")
+    joined = joined_by_circuits(circuits, topology, down)
+    return _apart(layout, joined, "the circuits of before do not join")
 
 
 def _apart(layout: Layout, joined: Collection[UnitPair], what: str) -> str | None:

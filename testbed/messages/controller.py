@@ -11,13 +11,20 @@ from testbed.messages.timetable import TimetableStatus
 @dataclass(frozen=True, slots=True)
 class LitCircuits:
     """The circuits that are set, by their optical ports; the ports that are still dark; how often
-    transceivers failed to lock, by port; and the timetable, unset if none runs.
+    transceivers failed to lock, by port; the optical ports and links to the core that are down, which carry
+    nothing; and the timetable, unset if none runs.
     """
 
     circuits: tuple[tuple[str, str], ...]
     dark: tuple[str, ...]
     failed_locks: dict[str, int]
+    down: tuple[str, ...]
     schedule: TimetableStatus | UnsetType = UNSET
+
+    @property
+    def carrying(self) -> tuple[tuple[str, str], ...]:
+        """The circuits without a port that is down."""
+        return tuple(pair for pair in self.circuits if not {*pair} & {*self.down})
 
     @property
     def timetable(self) -> TimetableStatus | None:
@@ -70,9 +77,18 @@ class KeptSchedule:
 
 
 @dataclass(frozen=True, slots=True)
+class LinksDown:
+    """The optical ports and links to the core that were down from a time on, by the monotonic clock."""
+
+    at_ns: int
+    down: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkLight:
     """The network's state over a job's time: circuits and timetables, frames by optical port, bytes of plain
-    traffic by sender, receiver, protocol and port, and the number of the last reconfiguration.
+    traffic by sender, receiver, protocol and port, the number of the last reconfiguration, and each time at
+    which links went down or came back.
     """
 
     circuits: tuple[tuple[str, str], ...]
@@ -80,6 +96,7 @@ class NetworkLight:
     crossings: dict[str, CrossedFrames]
     flows: tuple[tuple[str, str, int, int, int], ...]
     last_event: int
+    links: tuple[LinksDown, ...]
 
 
 @dataclass(frozen=True, slots=True)

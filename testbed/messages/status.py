@@ -122,7 +122,8 @@ class Status:
     """A testbed that answers. `circuits` and `dark` are None while its controller is away, `schedule` while
     nothing is queued, `cores_busy` while no job runs. `kept_apart` counts, by host, the frames dropped on
     their way to hosts of other users' jobs; None if hosts are not kept apart. `gone_links` has, by link, the
-    device that was deleted from outside. `calendar` has the calendar queues that ever had a frame;
+    device that was deleted from outside. `down` are the optical ports and links to the core without carrier,
+    round which routes lead. `calendar` has the calendar queues that ever had a frame;
     `calendar_overrun` frames were lost because they came faster than this machine took them in.
     """
 
@@ -139,6 +140,7 @@ class Status:
     circuits: tuple[tuple[str, str], ...] | None
     circuit_jobs: tuple[CircuitUse, ...] = ()
     dark: tuple[str, ...] | None
+    down: tuple[str, ...] = ()
     failed_locks: dict[str, int] = field(default_factory=dict)
     timetable: TimetableStatus | None = None
     controller: ControllerStatus

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -66,6 +66,11 @@ def checked(pairs: Iterable[Sequence[str]], ports: Iterable[str] | Mapping[str, 
             )
         circuits.add(circuit(*pair))
     return frozenset(circuits)
+
+
+def carrying(circuits: Iterable[Circuit], down: Collection[str]) -> frozenset[Circuit]:
+    """Return the circuits without a port whose link is down; `down` has names of links."""
+    return frozenset(each for each in circuits if each.a not in down and each.b not in down)
 
 
 def ports_of(circuits: Iterable[Circuit]) -> tuple[str, ...]:

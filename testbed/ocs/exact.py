@@ -5,7 +5,7 @@ possible. Pure and deterministic.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from testbed.errors import RequestError
 from testbed.ocs.circuits import Circuit, circuit, ports_of
@@ -22,10 +22,13 @@ def counted(circuits: Iterable[Circuit]) -> dict[UnitPair, int]:
 
 
 def exact(
-    current: frozenset[Circuit], counts: Mapping[UnitPair, int], ports: PortTable
+    current: frozenset[Circuit],
+    counts: Mapping[UnitPair, int],
+    ports: PortTable,
+    down: Collection[str] = (),
 ) -> frozenset[Circuit]:
     """Choose circuits so that each two units have as many as `counts` says, and no others. Circuits that
-    exist are kept where possible.
+    exist are kept where possible; no new one has a port that is `down`.
 
     RequestError when a unit has fewer ports than it needs.
     """
@@ -41,10 +44,16 @@ def exact(
     target: set[Circuit] = set()
     for (a, b), count in counts.items():
         target.update(sorted(c for c in current if c.units == (min(a, b), max(a, b)))[:count])
-    used = set(ports_of(target))
+    used = {*ports_of(target), *down}
     free = {unit: sorted(set(names) - used, key=parse_optical_port) for unit, names in ports.items()}
     have = counted(target)
     for a, b in sorted(counts):
         for _ in range(counts[a, b] - have.get((min(a, b), max(a, b)), 0)):
+            if lacking := [unit_name(unit) for unit in (a, b) if not free[unit]]:
+                names = ", ".join(sorted(down, key=parse_optical_port))
+                raise RequestError(
+                    f"a circuit between {unit_name(a)} and {unit_name(b)} needs an optical port of "
+                    f"{lacking[0]}; none is free, and {names} {'is' if len(down) == 1 else 'are'} down"
+                )
             target.add(circuit(free[a].pop(0), free[b].pop(0)))
     return frozenset(target)

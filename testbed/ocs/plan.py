@@ -7,14 +7,14 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
 import networkx as nx
 
 from testbed.errors import RequestError
-from testbed.ocs.circuits import Circuit, circuit, ports_of
+from testbed.ocs.circuits import Circuit, carrying, circuit, ports_of
 from testbed.topology.addresses import parse_optical_port, unit_name
 from testbed.topology.units import Unit, UnitPair
 
@@ -65,14 +65,18 @@ def plan_planes(
     ports: PortTable,
     planes: Mapping[str, str],
     has_core: bool = False,
+    down: Collection[str] = (),
 ) -> Plan:
     """Plan as `plan` does, for ports of several planes: assign each demand to a plane, then plan each plane
     by itself. A demand that an existing circuit serves stays on its plane. The others are assigned by the
     number of planes that have ports for them, fewest first, each to the plane with the most ports left of
-    both units.
+    both units. A port that is `down` gets no circuit, and its present one serves no demand, but stays unless
+    its other port is needed.
 
     RequestError when no plane has a port of both units left for a demand.
     """
+    if down:
+        return _plan_around(current, list(demands), ports, planes, has_core, down)
     tables = _tables(ports, planes)
     if len(tables) < 2:
         return plan(current, demands, ports, has_core)
@@ -82,6 +86,34 @@ def plan_planes(
     ]
     target = frozenset(c for part in parts for c in part.target)
     return Plan(target, current - target, target - current)
+
+
+def _plan_around(
+    current: frozenset[Circuit],
+    demands: list[UnitPair],
+    ports: PortTable,
+    planes: Mapping[str, str],
+    has_core: bool,
+    down: Collection[str],
+) -> Plan:
+    alive = carrying(current, down)
+    try:
+        target = plan_planes(alive, demands, up(ports, down), planes, has_core).target
+    except RequestError as error:
+        units = sorted({unit for pair in demands for unit in pair})
+        lacking = [port for unit in units for port in ports.get(unit, ()) if port in down]
+        if not lacking:
+            raise
+        are = f"{', '.join(lacking)} {'is' if len(lacking) == 1 else 'are'}"
+        raise RequestError(f"{error}; {are} down, and no free port") from error
+    taken = set(ports_of(target))
+    target |= {each for each in current - alive if taken.isdisjoint(each.ports)}
+    return Plan(target, current - target, target - current)
+
+
+def up(ports: PortTable, down: Collection[str]) -> dict[Unit, tuple[str, ...]]:
+    """Return each unit's ports without those that are down."""
+    return {unit: tuple(port for port in names if port not in down) for unit, names in ports.items()}
 
 
 def _tables(ports: PortTable, planes: Mapping[str, str]) -> dict[str, PortTable]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,14 @@ import networkx as nx
 import numpy as np
 
 from testbed.errors import TestbedError
-from testbed.ocs.circuits import Circuit
-from testbed.topology.addresses import CORE_UNIT, CORE_WAY, parse_optical_port, unit_name
+from testbed.ocs.circuits import Circuit, carrying
+from testbed.topology.addresses import (
+    CORE_UNIT,
+    CORE_WAY,
+    core_link_name,
+    parse_optical_port,
+    unit_name,
+)
 from testbed.topology.units import Unit
 
 Ports = dict[tuple[Unit, Unit], list[int]]
@@ -40,13 +46,19 @@ class Hops(Mapping[Unit, dict[Unit, tuple[int, ...]]]):
     units are left out. With a core, CORE_WAY is the port to it.
 
     `units` is sorted. `bundles` lists sets of ports; the first is the empty one. `numbers[row of unit][row of
-    goal]` is the number of a bundle; it is read-only.
+    goal]` is the number of a bundle; it is read-only. `from_core` has the unit by whose link the core reaches
+    each unit that it does not reach by the unit's own link; None: by none.
     """
 
     def __init__(
-        self, units: tuple[Unit, ...], bundles: tuple[tuple[int, ...], ...], numbers: Numbers
+        self,
+        units: tuple[Unit, ...],
+        bundles: tuple[tuple[int, ...], ...],
+        numbers: Numbers,
+        from_core: Mapping[Unit, Unit | None] | None = None,
     ) -> None:
         self.units, self.bundles, self.numbers = units, bundles, numbers
+        self.from_core = dict(from_core or {})
         self._rows = {unit: row for row, unit in enumerate(units)}
 
     def __getitem__(self, unit: Unit) -> dict[Unit, tuple[int, ...]]:
@@ -87,17 +99,59 @@ class Rerouted:
     bundles: tuple[tuple[int, ...], ...]
 
 
-def next_hops(circuits: Iterable[Circuit], units: Iterable[Unit], has_core: bool = False) -> Hops:
+def next_hops(
+    circuits: Iterable[Circuit],
+    units: Iterable[Unit],
+    has_core: bool = False,
+    down: Collection[str] = (),
+) -> Hops:
     """Compute the first hops of shortest paths; of equally short ones, that over the unit with the smallest
-    number. One breadth-first search finds all goals at once, one bit each. With a core, units that no circuit
-    joins directly reach each other over the core.
+    number. With a core, units that no circuit joins directly reach each other over the core. No path uses a
+    link that is `down`, an optical port's or one to the core. A unit without its link to the core reaches it,
+    and is reached from it, over circuits to other units.
     """
-    graph, ports = _graph(circuits, units)
-    if has_core:
-        return _direct_or_core(tuple(graph), ports)
+    graph, ports = _graph(carrying(circuits, down), units)
     order = tuple(graph)
+    if not has_core:
+        return _shortest(order, {unit: sorted(graph[unit]) for unit in order}, ports)
+    joined = _at_core(order, down)
+    if len(joined) == len(order):
+        return _direct_or_core(order, ports)
+    near = {unit: sorted(graph[unit]) for unit in order}
+    # first of all, so that of equally short paths that over the core is taken
+    near |= {unit: [CORE_UNIT, *near[unit]] for unit in joined}
+    near[CORE_UNIT] = joined
+    for unit in joined:
+        ports[unit, CORE_UNIT], ports[CORE_UNIT, unit] = [CORE_WAY], [unit]
+    return _without_core_row(_shortest((*order, CORE_UNIT), near, ports))
+
+
+def _at_core(units: Iterable[Unit], down: Collection[str]) -> list[Unit]:
+    """Return the units whose links to the core are up."""
+    return [unit for unit in units if core_link_name(unit) not in down]
+
+
+def _without_core_row(hops: Hops) -> Hops:
+    """Separate the core's first hops, and the bundles that only it uses, from the units'."""
+    used, numbers = np.unique(np.append(hops.numbers[:-1, :-1], 0), return_inverse=True)
+    numbers = numbers[:-1].reshape(len(hops) - 1, len(hops) - 1).astype(np.int32)
+    numbers.setflags(write=False)
+    bundles = tuple(hops.bundles[number] for number in used.tolist())
+    own = hops[CORE_UNIT]
+    by_other = {
+        unit: Unit(own[unit][0]) if unit in own else None
+        for unit in hops.units[:-1]
+        if own.get(unit) != (unit,)
+    }
+    return Hops(hops.units[:-1], bundles, numbers, by_other)
+
+
+def _shortest(order: tuple[Unit, ...], neighbours: Mapping[Unit, list[Unit]], ports: Ports) -> Hops:
+    """Compute first hops by one breadth-first search for all goals at once, one bit each; of equally short
+    paths, that over the first of a unit's neighbours.
+    """
     row = {unit: number for number, unit in enumerate(order)}
-    near = [sorted(graph[unit]) for unit in order]
+    near = [neighbours[unit] for unit in order]
     degree, size = max(map(len, near), default=0), len(order)
     bundles: dict[tuple[int, ...], int] = {(): 0}
     # by index among a unit's neighbours: the neighbour's row, or the row after the last, which reaches
@@ -136,34 +190,29 @@ def _direct_or_core(order: tuple[Unit, ...], ports: Ports) -> Hops:
     return Hops(order, tuple(bundles), numbers)
 
 
-def _tree_with_core(ports: Ports, root: Unit, members: list[Unit]) -> dict[Unit, list[tuple[int, ...]]]:
-    direct = [unit for unit in members if (root, unit) in ports]
-    over = [unit for unit in members if unit != root and unit not in direct]
-    downstream: dict[Unit, list[tuple[int, ...]]] = {unit: [] for unit in members}
-    downstream[root] = sorted(tuple(ports[root, unit]) for unit in direct)
-    if over:
-        downstream[root].append((CORE_WAY,))
-        downstream[CORE_UNIT] = [(unit,) for unit in over]
-    return dict(sorted(downstream.items()))
-
-
 def tree(
     circuits: Iterable[Circuit],
     units: Iterable[Unit],
     root: Unit,
     members: Iterable[Unit],
     has_core: bool = False,
+    down: Collection[str] = (),
 ) -> dict[Unit, list[tuple[int, ...]]]:
     """Compute a multicast tree: for each unit on it, tuples of optical ports. A packet from `root` goes on by
     one port of each tuple; a tuple has the parallel circuits to one unit. With a core, members without a
     direct circuit to `root` are reached over it: the core is CORE_UNIT, and its ports are the units' numbers.
 
-    TestbedError when a member cannot be reached.
+    It uses no link that is `down`. TestbedError when a member cannot be reached.
     """
-    graph, ports = _graph(circuits, units)
+    graph, ports = _graph(carrying(circuits, down), units)
     if has_core:
-        return _tree_with_core(ports, root, sorted(members))
-    parent = dict(nx.bfs_predecessors(graph, root, sort_neighbors=sorted))
+        joined = _at_core(graph, down)
+        if len(joined) == len(graph):
+            return _tree_with_core(ports, root, sorted(members))
+        for unit in joined:
+            graph.add_edge(unit, CORE_UNIT)
+            ports[unit, CORE_UNIT], ports[CORE_UNIT, unit] = [CORE_WAY], [unit]
+    parent = dict(nx.bfs_predecessors(graph, root, sort_neighbors=_core_first))
     downstream: dict[Unit, set[tuple[int, ...]]] = {root: set()}
     for member in sorted(members):
         unit = member
@@ -176,3 +225,18 @@ def tree(
             downstream.setdefault(parent[unit], set()).add(tuple(ports[parent[unit], unit]))
             unit = parent[unit]
     return {unit: sorted(bundles) for unit, bundles in sorted(downstream.items())}
+
+
+def _core_first(units: Iterable[Unit]) -> list[Unit]:
+    return sorted(units, key=lambda unit: (unit != CORE_UNIT, unit))
+
+
+def _tree_with_core(ports: Ports, root: Unit, members: list[Unit]) -> dict[Unit, list[tuple[int, ...]]]:
+    direct = [unit for unit in members if (root, unit) in ports]
+    over = [unit for unit in members if unit != root and unit not in direct]
+    downstream: dict[Unit, list[tuple[int, ...]]] = {unit: [] for unit in members}
+    downstream[root] = sorted(tuple(ports[root, unit]) for unit in direct)
+    if over:
+        downstream[root].append((CORE_WAY,))
+        downstream[CORE_UNIT] = [(unit,) for unit in over]
+    return dict(sorted(downstream.items()))

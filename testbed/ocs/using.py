@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from testbed.ocs.circuits import Circuit
+from testbed.ocs.circuits import Circuit, carrying
 from testbed.ocs.routes import next_hops
-from testbed.topology.addresses import CORE_WAY, optical_port_name, parse_optical_port
+from testbed.topology.addresses import CORE_WAY, core_link_name, optical_port_name, parse_optical_port
 from testbed.topology.units import Unit, UnitPair
 
 OVER_CORE = (CORE_WAY,)
@@ -17,13 +17,14 @@ def used(
     units: Iterable[Unit],
     pairs: Mapping[int, Iterable[UnitPair]],
     has_core: bool = False,
+    down: Collection[str] = (),
 ) -> dict[int, frozenset[Circuit]]:
     """Return for each job the circuits on the current paths between its pairs of units, in both directions
     and through other units too; of parallel circuits all count. A pair without a path, or with a path over
-    the core, uses none.
+    the core, uses none. Paths lead round the links that are `down`.
     """
-    circuits = frozenset(circuits)
-    hops = next_hops(circuits, units, has_core)
+    circuits = carrying(circuits, down)
+    hops = next_hops(circuits, units, has_core, down)
     by_port = {end: each for each in circuits for end in each.ports}
 
     def way(here: Unit, goal: Unit) -> set[Circuit]:
@@ -40,11 +41,15 @@ def used(
     }
 
 
-def over_core(circuits: Iterable[Circuit], pairs: Iterable[UnitPair]) -> list[Unit]:
-    """Return the units of the pairs that no circuit joins directly: where there is a core, these use it."""
-    direct = {each.units for each in circuits}
+def over_core(
+    circuits: Iterable[Circuit], pairs: Iterable[UnitPair], down: Collection[str] = ()
+) -> list[Unit]:
+    """Return the units of the pairs that no circuit joins directly: where there is a core, these use it.
+    Those whose own links to it are `down` use other units' links.
+    """
+    direct = {each.units for each in carrying(circuits, down)}
     apart = {unit for a, b in pairs if a != b and (min(a, b), max(a, b)) not in direct for unit in (a, b)}
-    return sorted(apart)
+    return sorted(unit for unit in apart if core_link_name(unit) not in down)
 
 
 def losing(
@@ -53,14 +58,15 @@ def losing(
     units: Iterable[Unit],
     pairs: Mapping[int, Iterable[UnitPair]],
     has_core: bool = False,
+    down: Collection[str] = (),
 ) -> dict[int, tuple[frozenset[Circuit], list[UnitPair]]]:
     """Find the jobs that use circuits which a change removes: for each, these circuits, and the job's pairs
     of units that the change disconnects.
     """
     then, units = frozenset(then), list(units)
-    hops = next_hops(then, units, has_core)
+    hops = next_hops(then, units, has_core, down)
     lost = {}
-    for job, circuits in used(now, units, pairs, has_core).items():
+    for job, circuits in used(now, units, pairs, has_core, down).items():
         if gone := circuits - then:
             cut = [(a, b) for a, b in pairs[job] if a != b and b not in hops[a]]
             lost[job] = (gone, cut)

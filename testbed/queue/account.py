@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from operator import index
 
 from testbed.messages.submission import PortCounts, RotationRecord, SlotRecord, TurnRecord
+from testbed.queue.submission import REPLAN
 from testbed.scheduling.model import Limits, Pair, Rotation
 
 _SLOT = re.compile(r"slot \d+")
@@ -24,13 +25,15 @@ def kind_of(complaint: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Rules:
     """A session's rules: its policy (the requested name and the policy's own name), the limits that the
-    policy sees, and the seed of all draws.
+    policy sees, the seed of all draws, and whether circuits whose links go down are kept (`KEEP`) or planned
+    anew (`REPLAN`).
     """
 
     asked_policy: str
     policy: str
     limits: Limits
     seed: int
+    on_failure: str = REPLAN
 
 
 @dataclass(slots=True)

@@ -36,7 +36,7 @@ from testbed.queue.policy_process import Options, PolicyProcess
 from testbed.queue.queued import Queued, requested
 from testbed.queue.result import of_batch, of_session
 from testbed.queue.session import Session
-from testbed.queue.submission import Submission
+from testbed.queue.submission import KEEP, Submission
 from testbed.scheduling import live
 from testbed.scheduling.model import Limits
 from testbed.topology.model import Topology
@@ -191,12 +191,12 @@ class Scheduler:
     def _check_same_rules(self, session: Session, limits: Limits, wanted: Submission) -> None:
         """Raise RequestError unless the submission has the session's rules."""
         rules = session.rules
-        if (wanted.policy, limits, wanted.seed) == (rules.asked_policy, rules.limits, rules.seed):
+        asked = Rules(wanted.policy, rules.policy, limits, wanted.seed, wanted.on_failure)
+        if asked == rules:
             return
         raise RequestError(
-            f"{_terms(wanted.policy, limits, wanted.seed)}: jobs are queued with"
-            f" {_terms(rules.asked_policy, rules.limits, rules.seed)}; submit with the same, or wait "
-            f"until they have ended"
+            f"{_terms(asked)}: jobs are queued with {_terms(rules)}; submit with the same, or wait until "
+            f"they have ended"
         )
 
     def _open_session(
@@ -211,7 +211,7 @@ class Scheduler:
         with ExitStack() as undo:
             undo.enter_context(self._jobs.means.supply.left_to_policy())
             policy = undo.enter_context(self._policy(wanted, request, disconnected))
-            rules = Rules(wanted.policy, policy.policy, limits, wanted.seed)
+            rules = Rules(wanted.policy, policy.policy, limits, wanted.seed, wanted.on_failure)
             session = Session(self._topology, rules, self._jobs, self._complain, self._tell)
             batch = self._batch(wanted, request, submitted, session)
             session.add(batch.jobs)
@@ -342,5 +342,7 @@ class Scheduler:
             batch.news.put(None)
 
 
-def _terms(policy: str, limits: Limits, seed: int) -> str:
-    return f"policy {policy}, slot {limits.slot_s:g} s, step {limits.step_gbps:g} Gb/s, seed {seed}"
+def _terms(rules: Rules) -> str:
+    limits, kept = rules.limits, ", on_failure keep" * (rules.on_failure == KEEP)
+    slots = f"slot {limits.slot_s:g} s, step {limits.step_gbps:g} Gb/s"
+    return f"policy {rules.asked_policy}, {slots}, seed {rules.seed}{kept}"

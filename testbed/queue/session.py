@@ -28,13 +28,15 @@ from testbed.messages.coding import UNSET, UnsetType, decode
 from testbed.messages.controller import LitCircuits
 from testbed.messages.events import Event, JobNote
 from testbed.messages.submission import SlotRecord
-from testbed.ocs.circuits import Circuit, checked
+from testbed.ocs.circuits import Circuit, carrying, checked, ports_of
 from testbed.ocs.exact import counted, exact
+from testbed.ocs.plan import up
 from testbed.plugins.policies import choice
 from testbed.queue.account import Account, Rules, port_counts, rotation_record
 from testbed.queue.layouts import check_circuits
 from testbed.queue.policy_process import GoneError, OverrunError, PolicyError
 from testbed.queue.queued import Queued
+from testbed.queue.submission import KEEP
 from testbed.queue.turning import Turning
 from testbed.scheduling import live
 from testbed.scheduling.constraints import check_decision
@@ -85,7 +87,9 @@ class Session:
         self._ports = topology.scheduled_ports
         self._others: frozenset[Circuit] = frozenset()  # other planes' circuits, when last read
         self._theirs = {port for ports in self._ports.values() for port in ports}
-        self._turning = Turning(self._controller, self._ports)
+        self._down: frozenset[str] = frozenset()  # ports whose links are down, when last read
+        self._missing: frozenset[str] = frozenset()  # those of them that policies do not see
+        self._turning = Turning(self._controller)
         self._failing_s: list[float] = []  # the last slots, if the policy failed in all of them
         self._failing_on: frozenset[int] = frozenset()  # the jobs that it saw in them
         self._ending = self._over = False
@@ -148,7 +152,7 @@ class Session:
             self._run_slots(policy)
         finally:
             try:
-                self._turning.follow(None)
+                self._turning.follow(None, self._ports)
             except TestbedError as error:  # the controller ends with the testbed
                 self._complain(f"slot {self.slot}: the rotation was not ended: {error}")
 
@@ -304,24 +308,31 @@ class Session:
             queued.update_progress(self._began)
 
     def _lit(self) -> frozenset[Circuit]:
-        """Return the circuits of the policies' plane; note the other planes' circuits, which stay
-        unchanged.
+        """Return the circuits that policies see: those of their plane whose links are up or, with
+        `on_failure: keep`, all. Note the other planes' circuits, which stay unchanged, and the ports whose
+        links are down.
         """
         lit = decode(LitCircuits, self._controller("circuits"), "circuits")
         every = checked(lit.circuits, self._topology.planes)
         self._others = frozenset(each for each in every if each.a not in self._theirs)
-        return every - self._others
+        ours = every - self._others
+        self._down = self._missing = frozenset(end for end in lit.down if end in self._theirs)
+        if self.rules.on_failure == KEEP:
+            self._missing -= {*ports_of(ours)}
+            return ours
+        return carrying(ours, self._down)
 
     def _limits_now(self, shown: Sequence[Queued]) -> Limits:
-        """Return the limits without the INC places that jobs of `testbed run` occupy; in a pod, at its
-        fullest switch.
+        """Return the limits without the INC places that jobs of `testbed run` occupy (in a pod, at its
+        fullest switch), and without ports whose links are down.
         """
         inc_units = [queued.inc for queued in shown if queued.inc is not None]
         inc = tuple(
             max(0, places - max(0, self._taken(live.unit_at(index)) - inc_units.count(index)))
             for index, places in zip(self.rules.limits.units, self.rules.limits.inc, strict=True)
         )
-        return replace(self.rules.limits, inc=inc)
+        ports = tuple(map(len, up(self._ports, self._missing).values()))
+        return replace(self.rules.limits, inc=inc, ports=ports)
 
     def _taken(self, unit: Unit) -> int:
         return max(self._supply.taken(at_tor(dpid)) for dpid in self._topology.unit(unit).switches)
@@ -393,11 +404,10 @@ class Session:
         set_up: int | UnsetType = UNSET
         for id_, rate in acts.lower.items():
             self._set_rate(by_id[id_], rate)
-        self._turning.follow(decision.rotation)
-        if took_s is None or decision.rotation is not None:
-            target = lit
-        else:
-            target = exact(lit, acts.circuits, self._ports)
+        ports = up(self._ports, self._missing)
+        self._turning.follow(decision.rotation, ports)
+        stays = took_s is None or decision.rotation is not None
+        target = lit if stays else exact(lit, acts.circuits, ports, self._down)
         if target != lit:
             self._controller("apply", circuits=[list(c.ports) for c in sorted(target | self._others)])
             self._supply.follow_circuits()

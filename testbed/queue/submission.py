@@ -25,7 +25,10 @@ from testbed.wire.spec import MAX_WORKERS
 TOGETHER = "together"
 MAX_JOBS = 10_000
 MAX_NAME = 64
-_TOP = ("policy", "slot_s", "seed", "step_gbps", "arrivals", "jobs")
+KEEP, REPLAN = "keep", "replan"
+ON_FAILURE = (REPLAN, KEEP)
+"""Whether policies see that a circuit's link is down, and may set up another one, or not."""
+_TOP = ("policy", "slot_s", "seed", "step_gbps", "arrivals", "on_failure", "jobs")
 # options of `testbed run` that are keys of a job with the same name; for the others, the replacement
 SAME_AS_RUN = ("script", "arguments", "place", "ps", "sync", *OPTIONS)
 ELSEWHERE = {
@@ -69,13 +72,16 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """Jobs in the order of arrival. `step_gbps` None: a quarter of an optical port's rate."""
+    """Jobs in the order of arrival. `step_gbps` None: a quarter of an optical port's rate. `on_failure` is
+    one of ON_FAILURE.
+    """
 
     policy: str
     slot_s: float
     seed: int
     step_gbps: float | None
     jobs: tuple[JobSpec, ...]
+    on_failure: str = REPLAN
 
 
 def parse(data: Any) -> Submission:
@@ -106,7 +112,11 @@ def parse(data: Any) -> Submission:
         jobs = [_at(job, time) for job, time in zip(jobs, times, strict=True)]
     jobs.sort(key=lambda job: job.arrival_s)
     step = None if "step_gbps" not in top else _number(top.get("step_gbps"), "step_gbps", 1e-6, 1e6)
-    return Submission(text(top.get("policy", usual()), "policy"), slot_s, seed, step, tuple(jobs))
+    on_failure = text(top.get("on_failure", REPLAN), "on_failure")
+    if on_failure not in ON_FAILURE:
+        raise RequestError(f"on_failure: {shown(on_failure)}; accepted are {', '.join(ON_FAILURE)}")
+    policy = text(top.get("policy", usual()), "policy")
+    return Submission(policy, slot_s, seed, step, tuple(jobs), on_failure)
 
 
 def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobSpec]:

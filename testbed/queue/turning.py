@@ -16,17 +16,17 @@ from testbed.scheduling.model import Rotation
 class Turning:
     """The rotation that the controller runs for a session; a user's own timetable is not touched."""
 
-    def __init__(self, controller: Callable[..., Any], ports: PortTable) -> None:
-        self._controller, self._ports = controller, ports
+    def __init__(self, controller: Callable[..., Any]) -> None:
+        self._controller = controller
         self.rotation: Rotation | None = None
 
-    def follow(self, rotation: Rotation | None) -> bool:
-        """Start this rotation, or end the present one (None); return whether that was a change. Raises the
-        controller's refusal; no rotation runs then.
+    def follow(self, rotation: Rotation | None, ports: PortTable) -> bool:
+        """Start this rotation over these ports, or end the present one (None); return whether that was a
+        change. Raises the controller's refusal; no rotation runs then.
         """
         if rotation == self.rotation:
             return False
-        timetable = None if rotation is None else as_data(live.timetable_of(rotation, self._ports))
+        timetable = None if rotation is None else as_data(live.timetable_of(rotation, ports))
         if self.rotation is not None:
             if decode(LitCircuits, self._controller("circuits"), "circuits").timetable:
                 self._controller("unschedule")

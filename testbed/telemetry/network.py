@@ -6,15 +6,16 @@ Times are of CLOCK_MONOTONIC, in seconds.
 
 from __future__ import annotations
 
+import itertools
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from testbed.aggregation.system import Layout
 from testbed.messages.coding import plain
-from testbed.messages.controller import CrossedFrames, NetworkLight, ReconfigurationEvent
-from testbed.ocs.circuits import Circuit, circuit
+from testbed.messages.controller import CrossedFrames, LinksDown, NetworkLight, ReconfigurationEvent
+from testbed.ocs.circuits import Circuit, carrying, circuit
 from testbed.ocs.routes import next_hops
 from testbed.ocs.timetable import Timetable, TimetableRun, parse
 from testbed.ocs.using import over_core, used
@@ -105,7 +106,9 @@ class Light:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """A stretch of time with the same circuits and dark ports, or with the same timetable."""
+    """A stretch of time with the same circuits and dark ports, or with the same timetable. `dark` also has
+    the optical ports and links to the core that are down.
+    """
 
     began_s: float
     ended_s: float
@@ -117,11 +120,12 @@ class _Stretch:
     def matchings(self) -> Iterator[tuple[float, float, frozenset[Circuit]]]:
         """Yield begin and end within a period, and the circuits lit between them."""
         if self.table is None:
-            yield 0.0, 1.0, frozenset(each for each in self.circuits if self.dark.isdisjoint(each.ports))
+            yield 0.0, 1.0, carrying(self.circuits, self.dark)
             return
         starts = [matching.start_ns for matching in self.table.matchings]
         for matching, end_ns in zip(self.table.matchings, [*starts[1:], self.table.period_ns], strict=True):
-            yield (matching.start_ns + self.table.guard_ns) / 1e9, end_ns / 1e9, matching.circuits
+            lit = carrying(matching.circuits, self.dark)
+            yield (matching.start_ns + self.table.guard_ns) / 1e9, end_ns / 1e9, lit
 
     @property
     def period_s(self) -> float:
@@ -196,12 +200,13 @@ class LitNetwork:
         links: dict[UnitPair, set[str]] = {pair: set() for pair in pairs}
         numbered = dict(enumerate(links))
         asked = {number: (pair,) for number, pair in numbered.items()}
-        for circuits in {lit for stretch in self.stretches for _, _, lit in stretch.matchings()}:
-            for number, taken in used(circuits, self.units, asked, self.has_core).items():
+        lit = {(lit, stretch.dark) for stretch in self.stretches for _, _, lit in stretch.matchings()}
+        for circuits, down in lit:
+            for number, taken in used(circuits, self.units, asked, self.has_core, down).items():
                 links[numbered[number]] |= {end for each in taken for end in each.ports}
             if self.has_core:
                 for pair, ways in links.items():
-                    ways |= {addresses.core_link_name(unit) for unit in over_core(circuits, [pair])}
+                    ways |= {addresses.core_link_name(unit) for unit in over_core(circuits, [pair], down)}
         return {pair: frozenset(ways) for pair, ways in links.items()}
 
     def losses(self, layout: Layout) -> dict[str, tuple[int, int]]:
@@ -257,7 +262,7 @@ def network(
         for name, counts in after.crossings.items()
         for then in [before.crossings.get(name, CrossedFrames(0, 0, 0))]
     }
-    stretches = tuple(_with_timetables(by_hand, runs, began_s))
+    stretches = tuple(_with_links(_with_timetables(by_hand, runs, began_s), after.links))
     return LitNetwork(tuple(units), has_core, stretches, lost, tuple(run.table for run in runs))
 
 
@@ -273,6 +278,17 @@ def _with_timetables(
         yield _Stretch(from_s, until_s, frozenset(), frozenset(), run.table, run.began_ns / 1e9)
         now_s = until_s
     yield from _cut(by_hand, now_s, math.inf)
+
+
+def _with_links(stretches: Iterable[_Stretch], changes: Sequence[LinksDown]) -> Iterator[_Stretch]:
+    """Cut stretches where links went down or came back: what is down is dark."""
+    times = [change.at_ns / 1e9 for change in changes]
+    for each in stretches:
+        first, last = bisect_right(times, each.began_s), bisect_left(times, each.ended_s)
+        begins = [each.began_s, *times[first:last]]
+        for number, (begin_s, end_s) in enumerate(itertools.pairwise([*begins, each.ended_s]), first):
+            down = changes[number - 1].down if number else ()
+            yield replace(each, began_s=begin_s, ended_s=end_s, dark=each.dark.union(down))
 
 
 def _cut(stretches: Sequence[_Stretch], from_s: float, until_s: float) -> Iterator[_Stretch]:

@@ -123,11 +123,11 @@ def circuits(view: View) -> list[Component]:
         html.Tr(
             [
                 html.Td(circuit.name),
-                html.Td("dark" if circuit.is_dark else "lit"),
+                html.Td(circuit.light),
                 html.Td(" ".join(map(str, circuit.jobs))),
                 html.Td(button(CLEAR, circuit.name, "clear")),
             ],
-            className="dark" if circuit.is_dark else "lit",
+            className="lit" if circuit.light == "lit" else "dark",
         )
         for circuit in view.circuits
     ]

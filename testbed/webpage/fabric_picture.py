@@ -227,7 +227,9 @@ def _circuits(view: View, places: Spots) -> Iterator[Trace]:
             continue
         start, end = ends
         colour, width = colours.DARK, 1.5
-        if not circuit.is_dark:
+        if circuit.is_down:
+            colour, width, _ = colours.DOWN
+        elif not circuit.is_dark:
             colour, width, _ = colours.of_use(max(_share(view.links.get(port)) for port in circuit.ports))
         steps = [at / 24 for at in range(25)]
         yield {
@@ -235,7 +237,7 @@ def _circuits(view: View, places: Spots) -> Iterator[Trace]:
             "mode": "lines+text",
             "x": [start + (end - start) * at for at in steps],
             "y": [_OPTICS_Y - _depth(start, end) * 4 * at * (1 - at) for at in steps],
-            "line": {"color": colour, "width": width, "dash": "dot" if circuit.is_dark else "solid"},
+            "line": {"color": colour, "width": width, "dash": "solid" if circuit.light == "lit" else "dot"},
             "text": [f"<br>{jobs_text(circuit)}" if at == 0.5 else "" for at in steps],  # below the line
             "textposition": "bottom center",
             "textfont": {"size": 10},
@@ -254,7 +256,7 @@ def jobs_text(circuit: ShownCircuit) -> str:
 
 def circuit_text(circuit: ShownCircuit) -> str:
     """Describe a circuit."""
-    parts = [f"{circuit.name}: {'dark' if circuit.is_dark else 'lit'}", jobs_text(circuit)]
+    parts = [f"{circuit.name}: {circuit.light}", jobs_text(circuit)]
     return ", ".join(part for part in parts if part)
 
 
@@ -272,7 +274,8 @@ def _deepest(view: View, places: Spots) -> float:
 def _ports(view: View, places: Spots) -> Trace:
     names = [port for unit in view.units for port in unit.ports]
     lit = {port for circuit in view.circuits for port in (circuit.a, circuit.b)} - view.dark
-    state = {port: "dark" if port in view.dark else "lit" if port in lit else "no circuit" for port in names}
+    state = dict.fromkeys(names, "no circuit") | dict.fromkeys(lit, "lit")
+    state |= dict.fromkeys(view.dark, "dark") | dict.fromkeys(view.down, "down")
     return {
         **_markers(names, places),
         "marker": {

@@ -147,10 +147,10 @@ def _links(said: Status) -> Iterator[Metric]:
 
 
 def _optics(look: Answers, said: Status) -> Iterator[Metric]:
-    dark = set(said.dark or ())
+    dark = {*(said.dark or ()), *said.down}
     yield _gauge(
         "testbed_circuit_lit",
-        "Whether a circuit between two optical ports is lit (1) or dark still (0).",
+        "Whether a circuit between two optical ports is lit (1), or dark still or down (0).",
         [((a, b), not {a, b} & dark) for a, b in said.circuits or ()],
         ["a", "b"],
     )

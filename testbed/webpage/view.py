@@ -79,6 +79,12 @@ class ShownCircuit:
     b: str
     is_dark: bool
     jobs: tuple[int, ...]
+    is_down: bool = False
+
+    @property
+    def light(self) -> str:
+        """A word for its state."""
+        return "down" if self.is_down else "dark" if self.is_dark else "lit"
 
     @property
     def ports(self) -> tuple[str, str]:
@@ -143,6 +149,7 @@ class View:
     links: Mapping[str, ShownLink] = field(default_factory=dict)
     circuits: tuple[ShownCircuit, ...] = ()
     dark: frozenset[str] = frozenset()
+    down: frozenset[str] = frozenset()
     jobs: tuple[JobLine, ...] = ()
     queue: tuple[ShownQueued, ...] = ()
     queue_lines: tuple[str, ...] = ()
@@ -157,7 +164,7 @@ def of_look(look: Answers) -> View:
         return View(f"testbed {look.name}", (look.why,), ())
     said = look.status
     jobs_of = {each.circuit: each.jobs for each in said.circuit_jobs}
-    dark = frozenset(said.dark or ())
+    dark, down = frozenset(said.dark or ()), frozenset(said.down)
     pairs = ports_in(said.circuits or ())
     return View(
         title=f"testbed {said.name}",
@@ -166,10 +173,11 @@ def of_look(look: Answers) -> View:
         units=tuple(_unit(unit, said.hosts) for unit in said.units),
         links={link.name: _link(link, look) for link in said.links},
         circuits=tuple(
-            ShownCircuit(*ports, bool(dark & {*ports}), jobs_of.get(ports, ()))
+            ShownCircuit(*ports, bool(dark & {*ports}), jobs_of.get(ports, ()), bool(down & {*ports}))
             for ports in sorted(pairs, key=lambda ports: circuit(*ports))
         ),
         dark=dark,
+        down=down,
         jobs=(*_running(look), *_ended(look)),
         queue=tuple(map(_queued, said.schedule.jobs)) if said.schedule else (),
         queue_lines=tuple(command.policy_lines(said.schedule)) if said.schedule else (),

@@ -29,6 +29,7 @@ from controller.steps import (
     Held,
     Join,
     Joined,
+    Linked,
     Lit,
     Modify,
     Peers,
@@ -85,6 +86,7 @@ class World:
         units = [{"hosts": 3, "engine": engine} for engine in engines]
         self.topology = parse({"units": units, "optical_ports": 3, "ocs": delay, **more}, "world")
         self.has_plane, self.chance, self.mishaps, self.deafness = has_plane, chance, 0.0, 0.0
+        self.flapping = 0.0  # the probability that links change while an errand only waits for light
         self.now_ns = self.due_ns = 1_000
         self.turned_ns = 0
         self.dark_ns: dict[int, int] = {}  # port of a new circuit -> its dark time
@@ -131,6 +133,9 @@ class World:
             assert isinstance(task, Task)
             answer = self.step(task)
             todo += [answer] if isinstance(answer, Task) else self.decide(answer)
+            errand = self.state.errand
+            if errand and errand.takes_links and self.chance.random() < self.flapping:
+                todo += self.decide(Linked(self.some_links()))
             assert len({other.about for other in todo if isinstance(other, Task)}) == len(todo) or isinstance(
                 todo[0], End
             ), "one task a switch"
@@ -171,6 +176,12 @@ class World:
         if rest:
             return Task(task.about, tuple(rest))
         return answer or Done(task.about)
+
+    def some_links(self) -> frozenset[str]:
+        """A few links that are down."""
+        core = [addresses.core_link_name(unit) for unit in self.state.premises.ports]
+        links = [*self.topology.optical_ports, *(core if self.state.premises.has_core else ())]
+        return frozenset(self.chance.sample(links, self.chance.choice((0, 0, 1, 2, 5))))
 
     def part(self, dpid: Dpid) -> None:
         self.failed = True
@@ -361,7 +372,7 @@ class World:
         """Assert that a switch has the flows that the circuits require, computed anew from the circuits
         alone.
         """
-        circuits = self.state.current
+        circuits, down = self.state.current, self.state.down
         if dpid == OXC_DPID:
             assert frozenset(self.held[dpid].values()) == oxc_flows(circuits)
             if self.has_plane:
@@ -369,7 +380,7 @@ class World:
                 assert self.peers == dict(itertools.chain(ends, [pair[::-1] for pair in ends]))
             return
         unit = addresses.tor_unit(dpid)  # of the core, its own number
-        flows = tor_flows(self.topology, circuits)[unit]
+        flows = tor_flows(self.topology, circuits, down)[unit]
         if self.state.premises.speaks_openflow(dpid):
             assert frozenset(self.held[dpid].values()) == flows
         if self.has_plane:

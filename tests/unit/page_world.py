@@ -166,6 +166,7 @@ def status(**changes: Any) -> dict[str, Any]:
             {"circuit": ["u1o2", "u3o1"], "jobs": []},
         ],
         "dark": ["u1o2", "u3o1"],
+        "down": [],
         "failed_locks": {},
         "timetable": None,
         "controller": {
@@ -259,7 +260,7 @@ class World:
         if op == "crossings":
             return {"u1o1": {"lit": 900, "dark": 5, "unlit": 0}, "u1o2": {"lit": 0, "dark": 0, "unlit": 7}}
         if op == "circuits":
-            lit = {"circuits": [["u1o2", "u3o1"]], "dark": [], "failed_locks": {}}
+            lit = {"circuits": [["u1o2", "u3o1"]], "dark": [], "failed_locks": {}, "down": []}
             return {"event": None, "lost": []} if arguments else lit
         assert op == "history"
         return [event for event in self.changes if event["id"] > arguments["after"]]

@@ -60,6 +60,7 @@ class Machine:
     def __init__(self) -> None:
         self.rates: dict[str, float] = {}
         self.circuits = [list(pair) for pair in TOPOLOGY.ocs.circuits]
+        self.down: list[str] = []  # ports whose links are down
         self.applied: list[list[list[str]]] = []
         self.told: dict[int, GateSettings] = {}
         self.may_end = threading.Event()
@@ -121,7 +122,7 @@ class Machine:
 
     def ask(self, operation: str, **arguments: Any) -> Any:
         if operation == "circuits":
-            return {"circuits": self.circuits, "dark": [], "failed_locks": {}}
+            return {"circuits": self.circuits, "dark": [], "failed_locks": {}, "down": self.down}
         if operation == "tree":
             return {"1": [[1]], "2": [[1]]}
         if operation == "history":

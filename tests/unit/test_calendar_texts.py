@@ -89,8 +89,11 @@ def test_a_timetable_that_hinders_a_running_job_wants_force() -> None:
     jobs = {3: across((U1, U2), sums=True), 4: across((U2, U3)), 5: across((U1, U2))}
     described = {"period_ms": 10, "matchings": [{"start_ms": 0, "circuits": [["u1o1", "u2o1"]]}]}
     started: list[Any] = []
+    down: list[str] = []
 
     def controller(operation: str, **arguments: Any) -> Any:
+        if operation == "circuits":
+            return {"circuits": [], "dark": [], "failed_locks": {}, "down": down}
         started.append((operation, arguments))
         return {**described, "guard_ms": 0}
 
@@ -106,6 +109,10 @@ def test_a_timetable_that_hinders_a_running_job_wants_force() -> None:
     notes = ["no matching joins u1-u3, u1-u4, u2-u3, u2-u4, u3-u4: packets between these units are lost"]
     assert answer == decode(TimetableBegun, {**described, "guard_ms": 0, "notes": notes}, "schedule")
     assert started == [("schedule", {"schedule": described})]
+    down.append("u2o1")
+    only = {5: jobs[5]}
+    with pytest.raises(RequestError, match="job 5: no matching joins u1 and u2, between which the job sends"):
+        circuits.answer(TOPOLOGY, lambda: only, controller, request)
     wrong = CircuitsRequest(action="schedule", schedule={"period_ms": 9})
     with pytest.raises(RequestError, match="matchings: None; a list of 1 to 512 is accepted"):
         circuits.answer(TOPOLOGY, dict, controller, wrong)
@@ -124,7 +131,13 @@ def test_the_end_of_a_timetable_that_strands_a_running_job_wants_force() -> None
 
     def controller(operation: str, **_: Any) -> Any:
         asked.append(operation)
-        return {"circuits": [["u1o1", "u2o1"]], "dark": [], "failed_locks": {}, "schedule": as_json(TABLE)}
+        return {
+            "circuits": [["u1o1", "u2o1"]],
+            "dark": [],
+            "failed_locks": {},
+            "down": [],
+            "schedule": as_json(TABLE),
+        }
 
     request = CircuitsRequest(action="unschedule")
     with pytest.raises(

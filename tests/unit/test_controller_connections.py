@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from controller.adapter import API
 from controller.app import DEAD, MAIN, SwitchesApp
 from controller.conductor import Conductor
 from controller.flows import Flow
@@ -148,7 +149,11 @@ class Recorded:
     def __init__(self) -> None:
         self.came: list[Switch] = []
         self.went: list[Switch] = []
+        self.carrying: dict[int, set[int]] = {}
         self.heard = threading.Semaphore(0)
+
+    def carriers(self, dpid: int, ports: set[int]) -> None:
+        self.carrying[dpid] = set(ports)
 
     def connected(self, switch: Switch) -> None:
         self.came.append(switch)
@@ -164,6 +169,12 @@ class Connection:
 
     def __init__(self, dpid: int) -> None:
         self.id = dpid
+        self.ofproto = API.protocol
+        self.ports = {number: port(number) for number in (1, 2)}
+
+
+def port(number: int, state: int = 0) -> SimpleNamespace:
+    return SimpleNamespace(port_no=number, state=state)
 
 
 def test_each_connection_of_a_switch_has_its_own_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,6 +192,28 @@ def test_each_connection_of_a_switch_has_its_own_end(monkeypatch: pytest.MonkeyP
     assert conductor.went == [second, first]
     application.on_state(SimpleNamespace(datapath=Connection(2), state=DEAD))  # one that never got so far
     assert conductor.went == [second, first]
+
+
+def test_ports_without_carrier_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the connection that is up: statuses of an ended one are late."""
+    conductor = Recorded()
+    monkeypatch.setattr(SwitchesApp, "conductor", conductor, raising=False)
+    application, protocol = SwitchesApp(), API.protocol
+    connection, late = Connection(1), Connection(1)
+    connection.ports[3] = port(3, protocol.OFPPS_LINK_DOWN)
+    application.on_state(SimpleNamespace(datapath=connection, state=MAIN))
+    assert conductor.carrying == {1: {1, 2}}
+
+    def status(reason: int, desc: SimpleNamespace, datapath: Connection = connection) -> set[int]:
+        message = SimpleNamespace(datapath=datapath, reason=reason, desc=desc)
+        application.on_port(SimpleNamespace(msg=message))
+        return conductor.carrying[1]
+
+    assert status(protocol.OFPPR_MODIFY, port(3, protocol.OFPPS_LIVE)) == {1, 2, 3}
+    assert status(protocol.OFPPR_MODIFY, port(1, protocol.OFPPS_LINK_DOWN)) == {2, 3}
+    assert status(protocol.OFPPR_DELETE, port(2)) == {3}
+    assert status(protocol.OFPPR_ADD, port(2)) == {2, 3}
+    assert status(protocol.OFPPR_DELETE, port(3), late) == {2, 3}
 
 
 def test_a_wait_for_a_switch_ends_with_its_connection() -> None:

@@ -26,6 +26,7 @@ from controller.steps import (
     End,
     Failed,
     Held,
+    Linked,
     Modify,
     Ordered,
     Overdue,
@@ -83,9 +84,12 @@ def come_with_anything(world: World, chance: Random) -> None:
 
 def something_happens(world: World, chance: Random) -> None:
     units = [unit.index for unit in world.topology.units]
-    match chance.choice(("order", "order", "demand", "come", "come", "part", "restart", "overdue", "die")):
+    often, seldom = ("order", "come", "links"), ("demand", "part", "restart", "overdue", "die")
+    match chance.choice((*often, *often, *seldom)):
         case "order":
             world.run(Ordered(some_circuits(world, chance)))
+        case "links":
+            world.run(Linked(world.some_links()))
         case "demand":
             pairs = [tuple(sorted(chance.sample(units, 2))) for _ in range(chance.randint(0, 3))]
             world.run(Demanded(tuple((a, b) for a, b in pairs)))
@@ -141,7 +145,7 @@ def test_whatever_happens(
 ) -> None:
     world = World(engines, has_plane, chance, **more)
     world.run(Began())
-    world.mishaps, world.deafness = mishaps, deafness
+    world.mishaps, world.deafness, world.flapping = mishaps, deafness, 0.3
     for _ in range(EVENTS):
         try:
             something_happens(world, chance)

@@ -115,7 +115,12 @@ class Network:
 
     def ask(self, operation: str, **arguments: Any) -> Any:
         if operation == "circuits":
-            return {"circuits": [["u1o1", "u3o1"], ["u2o1", "u3o2"]], "dark": [], "failed_locks": {}}
+            return {
+                "circuits": [["u1o1", "u3o1"], ["u2o1", "u3o2"]],
+                "dark": [],
+                "failed_locks": {},
+                "down": [],
+            }
         if operation == "tree":
             return self.ports
         assert operation == "request"

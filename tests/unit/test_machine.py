@@ -38,7 +38,7 @@ ANSWERS: dict[str, Any] = {
     "ready": True,
     "library": "none",
     "lacks": [],
-    "circuits": {"circuits": [["u1o1", "u2o1"]], "dark": [], "failed_locks": {}},
+    "circuits": {"circuits": [["u1o1", "u2o1"]], "dark": [], "failed_locks": {}, "down": []},
 }
 
 

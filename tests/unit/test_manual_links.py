@@ -53,6 +53,11 @@ class Fabric:
         self.delayed: dict[str, LinkDelay] = {}
         self.has_netem = True
         self.hand = LinksByHand(cast(Any, self), specs, self.rates.update)
+        self.told: list[tuple[tuple[str, ...], bool]] = []
+
+    def tell(self, names: Sequence[str], is_up: bool) -> None:
+        assert all((name in self.down) != is_up for name in names), "told before it is so"
+        self.told.append((tuple(names), is_up))
 
     def set_links(self, names: Sequence[str], is_up: bool) -> None:
         self.down = self.down - set(names) if is_up else self.down | set(names)
@@ -87,7 +92,8 @@ class Jobs:
 
 
 def asked(fabric: Fabric, jobs: Jobs | None = None, **request: Any) -> Any:
-    return links.answer(fabric.hand, cast(Any, jobs or Jobs()), LinkRequest(**{"action": "set", **request}))
+    asking = LinkRequest(**{"action": "set", **request})
+    return links.answer(fabric.hand, cast(Any, jobs or Jobs()), asking, fabric.tell)
 
 
 def test_links_are_set_read_back_and_reset() -> None:
@@ -98,6 +104,8 @@ def test_links_are_set_read_back_and_reset() -> None:
     assert [each.link for each in asked(fabric, links=["u1"], up=True)] == ["u1h1", "u1o1"]
     assert not fabric.down
     assert [each.rate_mbps for each in asked(fabric, action="reset", links=["all"])] == [200, 100]
+    down, up, reset = fabric.told
+    assert (down, up, reset) == ((("u1h1",), False), (("u1h1", "u1o1"), True), (("u1h1", "u1o1"), True))
     assert fabric.hand.rate_mbps("u1h1") is None
     assert (set(fabric.hand.ever()), jobs.heard) == ({"u1h1", "u1o1"}, 1)
 
@@ -259,7 +267,7 @@ class Controller:
 
     def __call__(self, operation: str, **arguments: Any) -> Any:
         if operation == "circuits":
-            return {"circuits": self.lit, "dark": [], "failed_locks": {}}
+            return {"circuits": self.lit, "dark": [], "failed_locks": {}, "down": []}
         if operation == "plan":
             return {"target": self.planned, "removed": [], "added": []}
         assert operation == "exchange"

@@ -184,6 +184,7 @@ def test_a_later_version_s_field_is_passed_over() -> None:
 NEWER: dict[str, Any] = {
     "core": None,
     "circuit_jobs": (),
+    "down": (),
     "failed_locks": {},
     "timetable": None,
     "schedule": None,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from testbed.aggregation.system import Layout
 from testbed.messages.coding import decode
-from testbed.messages.controller import NetworkLight
+from testbed.messages.controller import LinksDown, NetworkLight
 from testbed.telemetry.bound import bound
 from testbed.telemetry.demand import Traffic, tcp_framing
 from testbed.telemetry.network import Light, LitNetwork, Windows, network, pair_of
@@ -40,7 +40,7 @@ LIT = 4.5 / 15  # of rot's time, for any two units
 
 def answer(circuits: list[list[str]] = BY_HAND, tables: Any = (), crossings: Any = None) -> NetworkLight:
     light = {"circuits": circuits, "timetables": tables, "crossings": crossings or {}, "flows": []}
-    return decode(NetworkLight, {**light, "last_event": 0}, "light")
+    return decode(NetworkLight, {**light, "last_event": 0, "links": []}, "light")
 
 
 def kept(began_s: float, ended_s: float | None = None) -> dict[str, Any]:
@@ -96,6 +96,27 @@ def test_a_reconfiguration_is_dark_from_its_begin_to_its_light() -> None:
     assert lights[1, 3].share(BEGAN_S, BEGAN_S + 4) == pytest.approx(1.5 / 4)
     apart_s = made(events=[gone]).apart_s([(1, 2), (1, 3), (2, 2)], BEGAN_S + 4)
     assert apart_s == {"u1-u2": pytest.approx(2.0), "u1-u3": pytest.approx(3.5)}, "from a second before"
+
+
+def test_a_link_that_is_down_is_dark_and_what_goes_round_uses_other_links() -> None:
+    ring = [["u1o1", "u2o1"], ["u2o2", "u3o1"], ["u3o2", "u4o1"], ["u1o2", "u4o2"]]
+    spells = ((-9, ["u3o1"]), (-8, []), (1, ["u2o2"]), (2, ["u2o2", "u4o2"]), (3, []))
+
+    def seen(*tables: dict[str, Any], has_core: bool = False) -> LitNetwork:
+        links = tuple(LinksDown(round((BEGAN_S + at_s) * 1e9), tuple(down)) for at_s, down in spells)
+        after = replace(answer(ring, tables=tables), links=links)
+        return network(UNITS, has_core, answer(ring), after, (), BEGAN_S, 0.0)
+
+    lights = seen().lights([(2, 3), (1, 2)])
+    assert list(lights) == [(2, 3)], "u1 and u2 have their own circuit"
+    assert lights[2, 3].share(BEGAN_S, BEGAN_S + 4) == pytest.approx(3 / 4)
+    assert lights[2, 3].through_s(BEGAN_S + 1.9, 0.2) == pytest.approx(BEGAN_S + 3.1)
+    assert seen().apart_s([(2, 3)], BEGAN_S + 4) == {"u2-u3": pytest.approx(1.0)}
+    ways = seen().ways([(2, 3), (1, 2)])
+    assert (ways[2, 3], ways[1, 2]) == ({end for pair in ring for end in pair}, {"u1o1", "u2o1"})
+    assert {"u2c", "u3c"} <= seen(has_core=True).ways([(2, 3)])[2, 3]
+    rotating = seen(kept(BEGAN_S)).lights([(3, 4)])[3, 4]
+    assert rotating.share(BEGAN_S, BEGAN_S + 0.015) == pytest.approx(LIT, rel=1e-3)
 
 
 @given(

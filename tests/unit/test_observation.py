@@ -139,7 +139,7 @@ def outlook(
         if op == "history":
             return []
         looks.append(1)
-        light = {"circuits": [], "timetables": [], "crossings": {}, "last_event": 0}
+        light = {"circuits": [], "timetables": [], "crossings": {}, "last_event": 0, "links": []}
         return {**light, "flows": flows if len(looks) > 1 else []}
 
     around = Surroundings(
@@ -180,7 +180,7 @@ def test_who_asks_while_another_waits_for_the_controller_is_answered() -> None:
     def controller(op: str, **_: object) -> Any:
         asked.set()
         assert answers.wait(CALL_S)
-        return [] if op == "history" else as_json(NetworkLight((), (), {}, (), 0))
+        return [] if op == "history" else as_json(NetworkLight((), (), {}, (), 0, ()))
 
     around = Surroundings("h", two_units(), controller, list, KernelCounters())
     with ThreadPoolExecutor(1) as pool:
@@ -217,7 +217,13 @@ def report(
         if op == "history":
             return []
         looks.append(1)
-        light = {"circuits": [("u1o1", "u2o1")], "timetables": [], "crossings": {}, "last_event": 0}
+        light = {
+            "circuits": [("u1o1", "u2o1")],
+            "timetables": [],
+            "crossings": {},
+            "last_event": 0,
+            "links": [],
+        }
         return {**light, "flows": flows if len(looks) > 1 else []}
 
     recording = world.recording()

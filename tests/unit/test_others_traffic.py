@@ -18,7 +18,7 @@ NONE = SeenPorts()
 
 def joined(*circuits: tuple[str, str], has_core: bool = False) -> LitNetwork:
     """Return three units that these circuits join."""
-    answer = NetworkLight(circuits, (), {}, (), 0)
+    answer = NetworkLight(circuits, (), {}, (), 0, ())
     return network((1, 2, 3), has_core, answer, answer, (), 0.0, 0.0)
 
 

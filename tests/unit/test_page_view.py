@@ -137,6 +137,21 @@ def test_dark_circuits_and_ports_are_dark(world: World) -> None:
     assert [name for name, colour in lit.items() if colour == colours.LIT] == ["u1o1", "u2o1"]
 
 
+def test_circuits_and_ports_that_are_down_are_red_and_named(world: World) -> None:
+    assert isinstance(world.status, dict)
+    world.status |= {"down": ["u3o1"]}
+    view = view_of(world)
+    assert [circuit.light for circuit in view.circuits] == ["lit", "down"]
+    (line,) = [each for each in traces(view, "circuit") if each["customdata"][0] == "u1o2-u3o1"]
+    assert (line["line"]["color"], line["line"]["dash"]) == (colours.DOWN[0], "dot")
+    assert line["hovertext"] == "u1o2-u3o1: down"
+    (ports,) = traces(view, "ports")
+    text = dict(zip(ports["customdata"], ports["hovertext"], strict=True))
+    assert (text["u3o1"].rpartition(", ")[2], text["u1o2"].rpartition(", ")[2]) == ("down", "dark")
+    assert "u1o2-u3o1" in str(elements.circuits(view))
+    assert "'down'" in str(elements.circuits(view))
+
+
 def test_everything_has_a_place_of_its_own(world: World) -> None:
     view = view_of(world)
     points = fabric_picture.placed(view.units).points

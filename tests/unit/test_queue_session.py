@@ -340,6 +340,43 @@ def test_circuits_of_planes_that_no_policy_decides_on_stay(
     made.end()
 
 
+def test_a_port_that_is_down_is_no_port_of_policies(world: Callable[..., World]) -> None:
+    """A circuit that dies under a job is replaced in the next time slot."""
+    made = world({"name": "a", "place": "u1:2", "ps": "u3"})
+    machine = made.machine
+    machine.down = ["u3o1"]
+    decision = Decision({1: 10.0}, {}, {(0, 2): 1})
+    made.policy.spoil = lambda state, _: decision if state.jobs else Decision()
+    made.start()
+    made.until(lambda: len(machine.applied) > 0, "circuits are set")
+    assert machine.circuits == [["u1o1", "u3o2"]], "the dead circuit is no circuit between u2 and u3"
+    assert made.policy.states[-1].limits.ports == (2, 2, 1, 2)
+    machine.down = ["u1o1"]
+    made.until(lambda: machine.circuits == [["u1o2", "u3o1"]], "another circuit in its place")
+    machine.down = []
+    made.until(lambda: made.policy.states[-1].limits.ports == (2, 2, 2, 2), "the port is back")
+    assert machine.circuits == [["u1o2", "u3o1"]]
+    made.end()
+
+
+def test_circuits_that_die_are_kept_where_that_is_asked_for(world: Callable[..., World]) -> None:
+    made = world({"name": "a", "place": "u1:2", "ps": "u3"})
+    made.session.rules = replace(made.session.rules, on_failure="keep")
+    machine = made.machine
+    machine.down = ["u2o2"]
+    ports = {(0, 2): 1, (1, 2): 1}
+    made.policy.spoil = lambda state, _: Decision({1: 10.0}, {}, ports) if state.jobs else Decision()
+    made.start()
+    made.until(lambda: len(machine.applied) > 0, "circuits are set")
+    assert sorted(machine.circuits) == [["u1o1", "u3o2"], ["u2o2", "u3o1"]]
+    state = made.policy.states[-1]
+    assert (state.limits.ports, state.ports[1, 2]) == ((2, 2, 2, 2), 1), "it sees no difference"
+    machine.down = ["u2o2", "u4o1"]
+    made.until(lambda: made.policy.states[-1].limits.ports == (2, 2, 2, 1), "u4o1 has no circuit")
+    assert len(machine.applied) == 1
+    made.end()
+
+
 def test_results_of_jobs_across_units_follow_the_decisions_circuits(world: Callable[..., World]) -> None:
     made = world(
         {"name": "a", "place": "u1:2,u2:2", "workers": 4, "sync": "switches"},

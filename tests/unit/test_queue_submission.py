@@ -41,6 +41,8 @@ def test_what_is_not_said_has_defaults() -> None:
         1,
         None,
     )
+    assert submission.on_failure == "replan"
+    assert parse(of({}, on_failure="keep")).on_failure == "keep"
     (job,) = submission.jobs
     assert (job.name, job.arguments, job.place, job.ps, job.arrival_s) == ("job-0", (), None, None, 0.0)
     assert (job.update_ms, job.limit_s, job.together) == (0.0, None, False)
@@ -117,6 +119,8 @@ def test_jobs_come_in_the_order_of_their_times() -> None:
         (of({"name": "a"}, {"name": "a"}), "jobs: two are named 'a'"),
         (of({}, slot_s=0), "slot_s: 0; a number from 0.1 to 3600"),
         (of({}, seed=-1), "seed: -1; a whole number from 0"),
+        (of({}, on_failure="wait"), "on_failure: wait; accepted are replan, keep$"),
+        (of({}, on_failure=True), "on_failure: True; a text is accepted"),
         (of({}, policy=3), "policy: 3; a text is accepted"),
         (of({}, arrivals={"rate": 1}), "arrivals.rate: 1; unknown key; accepted are per_slot"),
         (of({}, arrivals={}), "arrivals.per_slot: missing"),
