@@ -181,7 +181,8 @@ def aggregators(figures: dict[str, Any]) -> str:
         ]
     )
     text = table(["aggregator", "Gb/s per core", "least to most", "XDP is so many times it"], rows)
-    return f"{text}\n\nThe last row counts only the time within the XDP program. Its Gb/s per core are:\n\n{beside}"
+    said = "The last row counts only the time within the XDP program. Its Gb/s per core are:"
+    return f"{text}\n\n{said}\n\n{beside}"
 
 
 def tried(figures: dict[str, Any]) -> str:

@@ -160,9 +160,9 @@ def told(walks: dict[str, dict[str, Walk]]) -> str:
             most = max(walk.entered, key=lambda module: len(walk.entered[module]))
             lines += [
                 *textwrap.wrap(
-                    f"At commit {commit} the chain of calls has {len(walk.way)} modules{_again(walk)}. While it "
-                    f"was recorded, {walk.entries} functions of {len(walk.entered)} modules were called from "
-                    f"another module, at most {len(walk.entered[most])} of one module (`{most}`).",
+                    f"At commit {commit} the chain of calls has {len(walk.way)} modules{_again(walk)}. While "
+                    f"it was recorded, {walk.entries} functions of {len(walk.entered)} modules were called "
+                    f"from another module, at most {len(walk.entered[most])} of one module (`{most}`).",
                     WIDTH,
                 ),
                 "",
