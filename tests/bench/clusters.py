@@ -171,8 +171,8 @@ def shown(figures: dict[str, Any]) -> str:
         f"{table(head, lines)}\n\nEach row is computed from {figures['seeds']} instances, with {DRAWS} runs "
         f"of M-WCHA on each. On {behind} of all instances the method `fastest` is slower than the best run "
         f"of M-WCHA. On {unproven} of them HiGHS did not prove the optimum within {TIME_LIMIT_S:g} s. The "
-        f"CPU time of `fastest` for 10,000 workers, by the pairs of workers of which one can be "
-        f"the head of the other: {seconds}."
+        f"CPU time of `fastest` for 10,000 workers depends on which pairs of workers can be head and "
+        f"member: {seconds}."
     )
 
 

@@ -203,8 +203,8 @@ def summary(figures: dict[str, Any]) -> str:
             ["", *caught]
         )
     totals = [
-        f'Of {counts[""]} bugs of the program "{kind}", each kind of test found so many: '
-        + ", ".join(f"{name} {counts[name]}" for name in counts if name)
+        f"Of the {counts['']} bugs of the program {kind}, tests of these kinds found so many bugs: "
+        + ", ".join(f"*{name}* {counts[name]}" for name in counts if name)
         + "."
         for kind, counts in kinds.items()
     ]
@@ -212,7 +212,11 @@ def summary(figures: dict[str, Any]) -> str:
     left_out = [
         f"{kind}: left out, because there was no {what}." for kind, what in figures["left_out"].items()
     ]
-    lines = [f"{count} of {len(rows)} bugs were found.", *totals, *left_out]
+    lines = [
+        f"{count} of {len(rows)} bugs were found. Several kinds of test may find one bug.",
+        *totals,
+        *left_out,
+    ]
     return f"{' '.join(lines)}\n\n{table(['bug', 'found by'], rows)}"
 
 

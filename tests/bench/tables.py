@@ -167,8 +167,8 @@ def aggregators(figures: dict[str, Any]) -> str:
     ]
     program = figures["programs"]["tor_port"]
     alone = program["gbps"]
-    beside = "; ".join(
-        f"{alone / statistics.median(rates):.0f} ({figures['names'][kind]})"
+    beside = "\n".join(
+        f'- {alone / statistics.median(rates):.0f} times those of the row "{figures["names"][kind]}".'
         for kind, rates in rates_of.items()
         if kind != "xdp"
     )
@@ -181,7 +181,8 @@ def aggregators(figures: dict[str, Any]) -> str:
         ]
     )
     text = table(["aggregator", "Gb/s per core", "least to most", "XDP is so many times it"], rows)
-    return f"{text}\n\nThe Gb/s per core of the XDP program alone, divided by those of another row: {beside}."
+    said = "The last row counts only the time within the XDP program. Its Gb/s per core are:"
+    return f"{text}\n\n{said}\n\n{beside}"
 
 
 def tried(figures: dict[str, Any]) -> str:

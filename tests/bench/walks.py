@@ -143,6 +143,13 @@ def _commit(checkout: Path) -> str:
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
 
 
+def _again(walk: Walk) -> str:
+    """Say how many of its modules repeat an earlier one, if any."""
+    if not walk.returns:
+        return ""
+    return f", {walk.returns} of which {'repeats' if walk.returns == 1 else 'repeat'} an earlier one"
+
+
 def told(walks: dict[str, dict[str, Walk]]) -> str:
     """Return the walks of each commit as Markdown."""
     lines = []
@@ -153,9 +160,9 @@ def told(walks: dict[str, dict[str, Walk]]) -> str:
             most = max(walk.entered, key=lambda module: len(walk.entered[module]))
             lines += [
                 *textwrap.wrap(
-                    f"{commit}: {len(walk.way)} steps on its way, {walk.returns} of them into a module "
-                    f"that it was in before; {walk.entries} entries into {len(walk.entered)} modules, "
-                    f"most into {most} ({len(walk.entered[most])}).",
+                    f"At commit {commit} the chain of calls has {len(walk.way)} modules{_again(walk)}. While "
+                    f"it was recorded, {walk.entries} functions of {len(walk.entered)} modules were called "
+                    f"from another module, at most {len(walk.entered[most])} of one module (`{most}`).",
                     WIDTH,
                 ),
                 "",
