@@ -22,8 +22,8 @@ LINKS = _in(
     ),
     (
         "a held frame is sent as well",
-        "hold(skb, stage, ifindex) == 0)\n			passes = 0;",
-        "hold(skb, stage, ifindex) == 0)\n			passes = 1;",
+        "hold(skb, stage, egress, ifindex) == 0)\n			passes = 0;",
+        "hold(skb, stage, egress, ifindex) == 0)\n			passes = 1;",
     ),
     ("frames are held for good", "	stage->first++;\n", ""),
     (

@@ -670,6 +670,7 @@ def test_the_daemon_fails_the_jobs_of_a_place_whose_timers_stopped(monkeypatch: 
     places = SimpleNamespace(failures=lambda: {3: "its blocks age out no more: u1: Operation not permitted"})
     daemon._network = SimpleNamespace(watch=list, places=places, controller_restarts=0)
     daemon._jobs = SimpleNamespace(fail_now=lambda *call: failed.append(call))
+    daemon._starts = SimpleNamespace(watch=lambda: None)
     monkeypatch.setattr(Daemon, "_follow_circuits", lambda _: None)
     daemon._watch()
     assert failed == [(3, "its blocks age out no more: u1: Operation not permitted")] * 2
