@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     from testbed.client.single_run import Once
     from testbed.jobs.options import add_to
     from testbed.plugins.policies import choice, usual
-    from testbed.plugins.registry import systems
+    from testbed.plugins.registry import AUTO, systems
     from testbed.records.recorder import add_options
 
     sums = choice(usual()).with_inc.name
@@ -58,8 +58,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sync",
         default=sums,
-        metavar="|".join([*systems(), "FILE.py:CLASS"]),
-        help=f"the system that sums gradients, as `testbed systems` lists them ({sums})",
+        metavar="|".join([AUTO, *systems(), "FILE.py:CLASS"]),
+        help=f"the system that sums gradients, as `testbed systems` lists them; {AUTO}: the one that the "
+        f"links allow the least time ({sums})",
     )
     parser.add_argument(
         "--json",

@@ -16,9 +16,9 @@ from testbed.client.runtime import Runtime
 from testbed.errors import RequestError
 from testbed.jobs.options import AS_USUAL, JobOptions
 from testbed.jobs.placement import parse_place, parse_server
+from testbed.jobs.request import system_name
 from testbed.messages.coding import decode
 from testbed.messages.events import Event, event_of
-from testbed.plugins.registry import find
 from testbed.plugins.user_class import is_users
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ class RunOptions:
         typed.
         """
         typed = prefix == "--"
-        if not is_users(self.sync):
-            find(self.sync)
+        system_name(self.sync)
         if self.place is not None:
             parse_place(self.place)
         if self.ps is not None:
