@@ -25,7 +25,7 @@ EQUAL_WITHIN = 1.01  # bounds that differ by less count as equal
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Offer:
     """A layout that could sum the job, and the time that its links would need."""
 
     layout: Layout
@@ -49,12 +49,12 @@ class Automatic(System):
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """Lay the job out. Raises RequestError with each system's reason if none can."""
-        candidates: list[Candidate] = []
+        candidates: list[Offer] = []
         refused: dict[str, str] = {}
         for name, system in candidates_by_name().items():
             try:
                 layout = self._lay_out_by(system, workers, site)
-                candidates.append(Candidate(layout, self._forecast(layout)))
+                candidates.append(Offer(layout, self._forecast(layout)))
             except TestbedError as error:
                 refused[name] = str(error).removeprefix(f"--sync {name}: ")
         return chosen(candidates, refused, choice(usual()).with_inc.name)
@@ -65,7 +65,7 @@ def candidates_by_name() -> dict[str, System]:
     return {name: system for name, system in systems().items() if not system.not_automatic}
 
 
-def chosen(candidates: Sequence[Candidate], refused: Mapping[str, str], preferred: str) -> Layout:
+def chosen(candidates: Sequence[Offer], refused: Mapping[str, str], preferred: str) -> Layout:
     """Return the candidate with the least bound; of equal ones that of the system `preferred`, else that
     which holds the fewest hosts, else the first by name. `refused` has each other system's reason. Raises
     RequestError with these reasons if there is no candidate.
@@ -76,7 +76,14 @@ def chosen(candidates: Sequence[Candidate], refused: Mapping[str, str], preferre
     in_order = sorted(candidates, key=lambda each: (each.forecast.bound_ms, each.layout.system))
     least_ms = in_order[0].forecast.bound_ms
     equal = [each for each in in_order if each.forecast.bound_ms <= least_ms * EQUAL_WITHIN]
-    best = min(equal, key=lambda each: (each.layout.system != preferred, len(each.layout.hosts())))
+    best = min(
+        equal,
+        key=lambda each: (
+            each.layout.system != preferred,
+            len(each.layout.hosts()),
+            each.layout.system,
+        ),
+    )
     others = [each for each in in_order if each is not best]
     automatic = Selection(
         best.layout.system,
@@ -88,7 +95,7 @@ def chosen(candidates: Sequence[Candidate], refused: Mapping[str, str], preferre
     return replace(best.layout, automatic=automatic)
 
 
-def _line(best: Candidate, others: Sequence[Candidate], refused: Mapping[str, str]) -> str:
+def _line(best: Offer, others: Sequence[Offer], refused: Mapping[str, str]) -> str:
     """Describe a choice, such as `auto: switches, 43 ms for 10 MB at least; ring 63, inc 86`."""
     first = f"{AUTO}: {best.layout.system}"
     if best.forecast.bound_ms:
@@ -105,6 +112,6 @@ def _line(best: Candidate, others: Sequence[Candidate], refused: Mapping[str, st
     return "; ".join(parts)
 
 
-def _in_words(candidate: Candidate) -> str:
+def _in_words(candidate: Offer) -> str:
     bound_ms = candidate.forecast.bound_ms
     return f"{bound_ms:.0f}" if bound_ms >= 10 else f"{bound_ms:.2g}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,15 +15,24 @@ from testbed.aggregation.admission import Places
 from testbed.aggregation.packets import AS_USUAL, Packets
 from testbed.aggregation.site import racks_of
 from testbed.aggregation.system import Layout, System
-from testbed.errors import RequestError
+from testbed.client.caller import Caller
+from testbed.client.runtime import Runtime
+from testbed.errors import RequestError, TestbedError
 from testbed.jobs.attempt import traffic_of
-from testbed.jobs.automatic import SIZE_BYTES, Automatic, Candidate, chosen
+from testbed.jobs.automatic import SIZE_BYTES, Automatic, Offer, chosen
 from testbed.jobs.held_hosts import Holdings
+from testbed.jobs.manager import Jobs, means_of
+from testbed.jobs.request import JobRequest
 from testbed.jobs.supply import Start, Supply
+from testbed.jobs.user_files import UserFiles
 from testbed.messages.coding import plain
 from testbed.ocs.circuits import Circuit, checked
 from testbed.ocs.plan import plan_planes
+from testbed.plugins import registry
 from testbed.plugins.registry import find, programs
+from testbed.queue.layouts import check_against
+from testbed.queue.submission import parse as submitted
+from testbed.systems.baselines.ring import Ring
 from testbed.telemetry.bound import bound
 from testbed.telemetry.counters import MachineReading
 from testbed.telemetry.demand import Traffic
@@ -33,6 +44,8 @@ from testbed.topology.places import Host
 from testbed.topology.units import Unit
 from testbed.wire.spec import LANES
 from testbed.wire.transports import GLOO, PACKETS
+from tests.machine import InMemory
+from tests.processes import spawn
 from tests.unit.test_admission import Hosts, Switches, Tor
 from tests.unit.test_bound import IN_ONE_UNIT, MTU, World
 
@@ -178,10 +191,8 @@ def test_while_a_timetable_runs_ring_and_server_remain_by_their_share_of_the_lig
 
 
 def test_a_circuit_of_every_matching_counts_in_full() -> None:
-    always = {
-        **ROTATION,
-        "matchings": [{**each, "circuits": [["u1o1", "u2o1"]]} for each in ROTATION["matchings"]],
-    }  # type: ignore[attr-defined]
+    matchings = [{"start_ms": start_ms, "circuits": [["u1o1", "u2o1"]]} for start_ms in (0, 5)]
+    always = {**ROTATION, "matchings": matchings}
     keys = {**LINKS, "units": units(2), "optical_rate_mbps": 200, "ocs": {"calendar_packets": 100}}
     assert bounds_ms(Network(schedule=always, **keys).choose(*ACROSS))["ring"] == ms_at(200, 1.5, TCP)
 
@@ -258,11 +269,46 @@ def test_links_without_rates_bound_nothing() -> None:
     assert layout.automatic.line == "auto: inc, which no link holds up"
 
 
+def test_a_job_with_its_server_somewhere_gets_a_system_that_has_one(tmp_path: Path) -> None:
+    """As `testbed run --ps u2 --sync auto`: of the systems with a server, the one with the least bound."""
+    topology = parse({"units": units(2), "scale": 1, **LINKS}, "test")
+    network = Network(units=units(2), **LINKS)
+    means = means_of(
+        Runtime("t", tmp_path), topology, InMemory(topology), network.ask, network.places, UserFiles(spawn)
+    )
+    data = {"script": "x.py", "arguments": [], "cwd": "/", "environ": {}, "sync": "auto", "server_at": "u2"}
+    request = JobRequest.parse(data, Caller.of_this_process())
+    layout = Jobs(means)._lay_out_for(request, [(Unit(1), 1), (Unit(1), 2)], frozenset())
+    assert (layout.system, layout.server) == ("ps", (2, 1))
+    assert layout.automatic is not None
+    assert layout.automatic.refused["ring"] == (
+        "--ps u2: with --sync ring and these workers there is no server to place"
+    )
+
+
+def test_a_submission_needs_one_system_that_can_sum_and_a_queued_job_says_its_choice() -> None:
+    topology = parse({"units": units(2), "scale": 1, **LINKS}, "test")
+    job = {"script": "x.py", "place": "u1:2,u2:1", "sync": "auto", "iterations": 1, "megabytes": 1}
+    check_against(submitted({"jobs": [job]}), topology)
+    with pytest.raises(RequestError, match=r"lanes 900: 64 to 360"):
+        check_against(submitted({"jobs": [{**job, "lanes": 900}]}), topology)
+
+
+def test_no_system_may_have_the_name_auto(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Usurper(Ring):
+        name = "auto"
+
+    package = SimpleNamespace(__name__="testbed.systems.usurper", SYSTEMS=(Usurper(),))
+    monkeypatch.setattr(registry, "_packages", lambda: (package,))
+    with pytest.raises(TestbedError, match=r"^system 'auto' in testbed.systems.usurper: the name stands"):
+        registry.systems.__wrapped__()
+
+
 # ---------------------------------------------------------------- the choice
 
 
-def candidate(name: str, ms: float, hosts: int = 2) -> Candidate:
-    return Candidate(Layout(name, tuple((1, host + 1) for host in range(hosts)), PACKETS), Forecast(ms))
+def candidate(name: str, ms: float, hosts: int = 2) -> Offer:
+    return Offer(Layout(name, tuple((1, host + 1) for host in range(hosts)), PACKETS), Forecast(ms))
 
 
 def test_the_least_bound_wins_and_equal_ones_go_by_a_fixed_order() -> None:
@@ -270,7 +316,7 @@ def test_the_least_bound_wins_and_equal_ones_go_by_a_fixed_order() -> None:
     assert chosen([candidate("x", 10.09), candidate("a", 10)], {}, "x").system == "x"
     assert chosen([candidate("x", 10.11), candidate("a", 10)], {}, "x").system == "a"
     assert chosen([candidate("b", 10, 2), candidate("a", 10, 3)], {}, "x").system == "b"
-    assert chosen([candidate("b", 10), candidate("a", 10)], {}, "x").system == "a"
+    assert chosen([candidate("b", 10), candidate("a", 10.05)], {}, "x").system == "a"
 
 
 def test_a_choice_is_one_line_and_no_candidate_is_an_error_with_each_reason() -> None:
