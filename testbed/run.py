@@ -162,9 +162,9 @@ def _runs(
         while len(results) < arguments.repeat and not interrupted and not _has_failed(results):
             note = files.note(len(results) + 1) if files else None
             with record.run() as run:
-                asked = options
+                asked = options.repeated(results)
                 if options.logs and arguments.repeat > 1:
-                    asked = replace(options, logs=_logs_of(options.logs, len(results) + 1, caller))
+                    asked = replace(asked, logs=_logs_of(options.logs, len(results) + 1, caller))
                 result, interrupted = follow(runtime, asked, caller, shown_on, run.hear)
                 if note:
                     result = replace(result, notes=(*result.notes, note))

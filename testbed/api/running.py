@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from testbed.errors import RequestError
 from testbed.jobs.options import AS_USUAL, JobOptions
 from testbed.jobs.placement import parse_place, parse_server
 from testbed.jobs.request import system_name
-from testbed.messages.coding import decode
+from testbed.messages.coding import UNSET, UnsetType, decode
 from testbed.messages.events import Event, event_of
 from testbed.plugins.user_class import is_users
 
@@ -56,6 +56,13 @@ class RunOptions:
         if self.timeout_s is not None and not self.timeout_s > 0:
             name = "--timeout" if typed else "timeout_s"
             raise RequestError(f"{name} {self.timeout_s:g}: more than 0 seconds is accepted")
+
+    def repeated(self, earlier: Sequence[RunResult]) -> RunOptions:
+        """Return the options of a job's next run. A system that AUTO chose for the first run sums in the
+        others too, so that their means are of one system.
+        """
+        chosen = earlier[0].automatic if earlier else UNSET
+        return self if isinstance(chosen, UnsetType) else replace(self, sync=chosen.system)
 
     def described(self) -> dict[str, Any]:
         """Return the options under the command's names, for the job's record."""

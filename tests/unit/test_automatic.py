@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from testbed.aggregation.admission import Places
 from testbed.aggregation.packets import AS_USUAL, Packets
 from testbed.aggregation.site import racks_of
 from testbed.aggregation.system import Layout, System
+from testbed.api.running import RunOptions
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.errors import RequestError, TestbedError
@@ -25,6 +27,7 @@ from testbed.jobs.manager import Jobs, means_of
 from testbed.jobs.request import JobRequest
 from testbed.jobs.supply import Start, Supply
 from testbed.jobs.user_files import UserFiles
+from testbed.messages.automatic import AutomaticChoice
 from testbed.messages.coding import plain
 from testbed.ocs.circuits import Circuit, checked
 from testbed.ocs.plan import plan_planes
@@ -46,6 +49,7 @@ from testbed.wire.spec import LANES
 from testbed.wire.transports import GLOO, PACKETS
 from tests.machine import InMemory
 from tests.processes import spawn
+from tests.unit.results import read
 from tests.unit.test_admission import Hosts, Switches, Tor
 from tests.unit.test_bound import IN_ONE_UNIT, MTU, World
 
@@ -384,6 +388,16 @@ def test_a_result_s_copies_cross_each_circuit_once_on_the_way_through_other_unit
     )
     assert foreseen.bound_ms == ms_at(10, 2, FRAMED), "two partial sums go up to u1, one result comes down"
     assert foreseen.link in ("u1o1 down", "u2o1 up")
+
+
+def test_repeated_runs_are_of_the_system_that_the_first_chose() -> None:
+    options = RunOptions("x.py", (), "auto")
+    assert options.repeated([]) == options
+    first = read()
+    assert options.repeated([first]) == options
+    choice = AutomaticChoice("switches", SIZE_BYTES, {"switches": 1.0}, {}, "auto: switches")
+    later = options.repeated([replace(first, automatic=choice), first])
+    assert later == replace(options, sync="switches")
 
 
 def test_what_a_result_says_of_a_choice() -> None:
