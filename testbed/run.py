@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     from testbed.client.single_run import Once
     from testbed.jobs.option_table import add_to
     from testbed.plugins.policies import choice, usual
-    from testbed.plugins.registry import systems
+    from testbed.plugins.registry import AUTO, systems
     from testbed.records.recorder import add_options
 
     sums = choice(usual()).with_inc.name
@@ -58,8 +58,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sync",
         default=sums,
-        metavar="|".join([*systems(), "FILE.py:CLASS"]),
-        help=f"the system that sums gradients, as `testbed systems` lists them ({sums})",
+        metavar="|".join([AUTO, *systems(), "FILE.py:CLASS"]),
+        help=f"the system that sums gradients, as `testbed systems` lists them; {AUTO}: the one that the "
+        f"links allow the least time ({sums})",
     )
     parser.add_argument(
         "--json",
@@ -161,9 +162,9 @@ def _runs(
         while len(results) < arguments.repeat and not interrupted and not _has_failed(results):
             note = files.note(len(results) + 1) if files else None
             with record.run() as run:
-                asked = options
+                asked = options.repeated(results)
                 if options.logs and arguments.repeat > 1:
-                    asked = replace(options, logs=_logs_of(options.logs, len(results) + 1, caller))
+                    asked = replace(asked, logs=_logs_of(options.logs, len(results) + 1, caller))
                 result, interrupted = follow(runtime, asked, caller, shown_on, run.hear)
                 if note:
                     result = replace(result, notes=(*result.notes, note))

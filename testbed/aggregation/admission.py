@@ -42,6 +42,7 @@ from testbed.wire.places import JOB_SLOTS
 from testbed.wire.recovery import Recovery
 from testbed.wire.rings import RESULT
 
+_NO_JOB = 0  # jobs are numbered from 1
 Key = tuple[int, int]  # a job's number, and its first tree's number, which is 0 unless it is a group's
 # switch -> the devices that forward a tree's results: one of each tuple, which lists parallel circuits
 Ways = Mapping[Dpid, Sequence[tuple[str, ...]]]
@@ -140,6 +141,20 @@ class Places:
             )
             self._hold(admission, ways)
             return admission
+
+    def require_room(self, forest: Forest, packets: Packets, programs: Mapping[str, str]) -> None:
+        """Raise NoRoomError if a place of this forest has no room for a job now. Holds nothing."""
+        program = chosen(self._programs, forest, programs, self._engines)
+        grant = program.grant(_NO_JOB, forest, packets, self._capacity, None)
+        with self._lock, ExitStack() as stack:
+            for number, tree in enumerate(forest.trees):
+                for node in tree.top.nodes():
+                    pool, key = self._pool(program, node.place), (_NO_JOB, number)
+                    try:
+                        pool.take(key, grant.size, grant.terms(tree, node.place), False)
+                    except NoRoomError as full:
+                        raise NoRoomError(f"{node.place}: {full}") from full
+                    stack.callback(pool.free, key)
 
     def admit_group(
         self, job: int, generation: int, forest: Forest, group: Group, ways: Sequence[Ways] = ()
@@ -418,7 +433,7 @@ class Places:
             self._bind(admission, owner)
 
     def _take_segment(self, admission: Admission, tree: int, place: Place) -> None:
-        pool, key = self._pool(admission, place), (admission.job, admission.first + tree)
+        pool, key = self._pool(admission.program, place), (admission.job, admission.first + tree)
         terms = admission.grant.terms(admission.forest.trees[tree], place)
         is_lent = admission.group is not None
         try:
@@ -427,8 +442,8 @@ class Places:
             what = "" if is_lent else f"admit job {admission.job}: "
             raise NoRoomError(f"{what}{place}: {full}") from full
 
-    def _pool(self, admission: Admission, place: Place) -> PlacePool:
-        program, pools = admission.program, self._pools.setdefault(place, {})
+    def _pool(self, program: DataPlaneProgram, place: Place) -> PlacePool:
+        pools = self._pools.setdefault(place, {})
         if program.shares not in pools:
             pools[program.shares] = program.pool(self._capacity, self._at(place).slots)
         return pools[program.shares]
@@ -538,7 +553,7 @@ class Places:
         with ExitStack() as stack:
             stack.callback(self._admitted.pop, (job, first), None)
             for tree, place in admission.bases:
-                stack.callback(self._pool(admission, place).free, (job, first + tree))
+                stack.callback(self._pool(admission.program, place).free, (job, first + tree))
             for tree in range(len(forest.trees)):
                 for dpid in sorted(admission.ways[tree]):
                     stack.callback(self._switches[dpid].release, job, first + tree)

@@ -12,6 +12,7 @@ from typing import Protocol
 from testbed.aggregation.clusterer import Clusterer
 from testbed.aggregation.figure import Figure
 from testbed.aggregation.forest import Forest, joined_by
+from testbed.aggregation.selection import Selection
 from testbed.aggregation.site import Site
 from testbed.scheduling.model import Policy
 from testbed.topology.places import Host
@@ -40,7 +41,8 @@ class Layout:
     - `forest`: its trees; None: nothing is summed in the network;
     - `demands`: the pairs of units that its traffic joins. Given as any pairs of units that send to one
       another; kept each once, without pairs of equal units;
-    - `service`: the process on the server's host; None: there is none.
+    - `service`: the process on the server's host; None: there is none;
+    - `automatic`: how `--sync auto` chose the system; None: the job named it.
     """
 
     system: str
@@ -52,6 +54,7 @@ class Layout:
     programs: Mapping[str, str] = field(default_factory=dict, hash=False)  # as System.programs
     usual_options: Mapping[str, float] = field(default_factory=dict, hash=False)  # as System.usual_options
     service: Service | None = None
+    automatic: Selection | None = field(default=None, hash=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "demands", joined_by(self.demands))
@@ -108,6 +111,7 @@ class System(Protocol):
       spares the hosts of failed workers.
     - `usual_options`: the values that options of its programs have for its jobs, by name, unless a job's user
       gives others.
+    - `not_automatic`: why `--sync auto` leaves the system out; "": it is a candidate.
     """
 
     name: str
@@ -122,6 +126,7 @@ class System(Protocol):
     chooses_heads: bool = False
     showing: Showing | None = None
     usual_options: Mapping[str, float] = MappingProxyType({})
+    not_automatic: str = ""
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """Lay out a job with these workers. Raises RequestError if that is impossible."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,9 @@ from testbed.errors import RequestError
 from testbed.jobs.option_table import AS_USUAL
 from testbed.jobs.options import CommonOptions
 from testbed.jobs.placement import parse_place, parse_server
-from testbed.messages.coding import decode
+from testbed.jobs.request import system_name
+from testbed.messages.coding import UNSET, UnsetType, decode
 from testbed.messages.events import Event, event_of
-from testbed.plugins.registry import find
 from testbed.plugins.user_class import is_users
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ class RunOptions:
         typed.
         """
         typed = prefix == "--"
-        if not is_users(self.sync):
-            find(self.sync)
+        system_name(self.sync)
         if self.place is not None:
             parse_place(self.place)
         if self.ps is not None:
@@ -58,6 +57,13 @@ class RunOptions:
         if self.timeout_s is not None and not self.timeout_s > 0:
             name = "--timeout" if typed else "timeout_s"
             raise RequestError(f"{name} {self.timeout_s:g}: more than 0 seconds is accepted")
+
+    def repeated(self, earlier: Sequence[RunResult]) -> RunOptions:
+        """Return the options of a job's next run. A system that AUTO chose for the first run sums in the
+        others too, so that their means are of one system.
+        """
+        chosen = earlier[0].automatic if earlier else UNSET
+        return self if isinstance(chosen, UnsetType) else replace(self, sync=chosen.system)
 
     def described(self) -> dict[str, Any]:
         """Return the options under the command's names, for the job's record."""

@@ -14,7 +14,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from testbed.jobs.request import JobRequest
 from testbed.jobs.supply import Share, Start, Supply
 from testbed.jobs.surroundings import Surroundings
 from testbed.machine.interface import Machine
+from testbed.messages.automatic import AutomaticChoice
 from testbed.messages.coding import UNSET, UnsetType
 from testbed.messages.events import JobBegun, JobNote
 from testbed.messages.jobs import JobStatus, SummingTree, WrittenCounts
@@ -104,7 +105,9 @@ class Job:
         self.stop_reason: str | None = None  # if set, the job ends
         self.failure: str | None = None  # if set, its present generation ends: something that it needs failed
         self._counts: ProgramCounts | None = None  # the final ones of its program, if that counts
-        self.notes: list[str] = []  # facts that a reader of the result must know
+        self._selection = layout.automatic
+        # facts that a reader of the result must know
+        self.notes: list[str] = [layout.automatic.line] if layout.automatic else []
         self.attempts: list[AttemptResult] = []  # its starts that have ended
         self.started_at: float | None = None  # by the monotonic clock, as all times here
         self.ended_at: float | None = None
@@ -540,6 +543,7 @@ class Job:
             bound=observed.bound,
             verdict=observed.verdict,
             series=UNSET if observed.series is None else observed.series,
+            automatic=UNSET if self._selection is None else AutomaticChoice(**asdict(self._selection)),
         )
 
     # ------------------------------------------------------------------ the resources that it holds

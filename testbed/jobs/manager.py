@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from testbed.aggregation.admission import Places
@@ -18,6 +19,7 @@ from testbed.client.caller import Caller, user_name
 from testbed.client.runtime import Runtime, running, running_of_others
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.attempt import Executor
+from testbed.jobs.automatic import SIZE_BYTES, Automatic
 from testbed.jobs.held_hosts import Holdings
 from testbed.jobs.journal import ENDED, Journaling, ended_in_words, ended_job, running_job, silent
 from testbed.jobs.life import Job, Means, Terms
@@ -34,7 +36,7 @@ from testbed.messages.events import Event, JobNote
 from testbed.messages.jobs import JobStatus
 from testbed.messages.journal import RunningJob
 from testbed.messages.result import RunResult
-from testbed.plugins.registry import find
+from testbed.plugins.registry import AUTO, find
 from testbed.plugins.user_class import is_users
 from testbed.telemetry.sampler import Sampler
 from testbed.topology import addresses
@@ -219,13 +221,15 @@ class Jobs:
         if request.server_at is None:
             return self.lay_out(request, workers, site)
         host = host_for_server(site.racks, busy, workers, request.server_at)
-        layout = self.lay_out(request, workers, replace(site, kept=host))
-        if layout.server != host:
-            raise RequestError(
-                f"--ps {addresses.tor_name(request.server_at)}: with --sync {request.sync} and these workers "
-                f"there is no server to place"
-            )
-        return layout
+        at = addresses.tor_name(request.server_at)
+
+        def check(layout: Layout) -> None:
+            if layout.server != host:
+                raise RequestError(
+                    f"--ps {at}: with --sync {layout.system} and these workers there is no server to place"
+                )
+
+        return self.lay_out(request, workers, replace(site, kept=host), check)
 
     def hold(
         self,
@@ -275,11 +279,30 @@ class Jobs:
             del self._living[job.id]
             self._idle.notify_all()
 
-    def lay_out(self, request: JobRequest, workers: Sequence[Host], site: Site) -> Layout:
-        """Lay these workers out by the system that the request names. Raises RequestError if it has no layout
-        for them, or no program for one of its switches or for its packets.
+    def lay_out(
+        self,
+        request: JobRequest,
+        workers: Sequence[Host],
+        site: Site,
+        check: Callable[[Layout], object] = lambda layout: None,
+        by_policy: bool = False,
+    ) -> Layout:
+        """Lay these workers out by the system that the request names, or by the best that `check` accepts.
+        `by_policy`: a policy lights the circuits that the layout demands. Raises RequestError if no such
+        system has a layout for them, or no program for one of its switches or for its packets, and what
+        `check` raises.
         """
-        return self.means.supply.lay_out(self._system(request), workers, site, request.options.packets)
+        supply, packets = self.means.supply, request.options.packets
+
+        def lay_out_by(system: System, workers: Sequence[Host], site: Site) -> Layout:
+            layout = supply.lay_out(system, workers, site, packets)
+            check(layout)
+            return layout
+
+        if request.sync != AUTO:
+            return lay_out_by(self._system(request), workers, site)
+        bounds = partial(supply.forecast, packets=packets, size_bytes=SIZE_BYTES, by_policy=by_policy)
+        return Automatic(lay_out_by, bounds).lay_out(workers, site)
 
     def _system(self, request: JobRequest) -> System:
         if not is_users(request.sync):

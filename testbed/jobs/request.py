@@ -14,7 +14,7 @@ from testbed.errors import RequestError
 from testbed.jobs.option_table import ALL_OPTIONS, AS_USUAL
 from testbed.jobs.options import CommonOptions
 from testbed.jobs.placement import parse_place, parse_server
-from testbed.plugins.registry import find
+from testbed.plugins.registry import AUTO, find
 from testbed.plugins.user_class import is_users
 from testbed.topology.addresses import Dpid
 from testbed.topology.fields import is_number, shown
@@ -80,10 +80,10 @@ class JobRequest:
 
 
 def system_name(name: str) -> str:
-    """Check the name of a system, or of a user's class of a system. Raises RequestError for an unknown
-    name.
+    """Check the name of a system, or of a user's class of a system, or the word AUTO. Raises RequestError for
+    an unknown name.
     """
-    return name if is_users(name) else find(name).name
+    return name if is_users(name) or name == AUTO else find(name).name
 
 
 def word(raw: object, key: str) -> str:

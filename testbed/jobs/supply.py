@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from testbed.aggregation.admission import Places
 from testbed.aggregation.counts import ProgramCounts
+from testbed.aggregation.forest import joined_by
 from testbed.aggregation.grants import Admission, Group
 from testbed.aggregation.packets import AS_USUAL, Packets
 from testbed.aggregation.program import Clock, Findings
@@ -23,17 +24,20 @@ from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.site import Site, joined_mbps
 from testbed.aggregation.system import Layout, System
 from testbed.errors import RequestError, TestbedError
+from testbed.jobs.attempt import traffic_of
 from testbed.jobs.held_hosts import Holdings
 from testbed.jobs.placement import check_packets, laid_out
 from testbed.machine.interface import Links
 from testbed.messages.coding import decode
-from testbed.messages.controller import LitCircuits
+from testbed.messages.controller import CircuitTargets, KeptSchedule, LinksDown, LitCircuits, NetworkLight
 from testbed.messages.timetable import TimetableStatus
-from testbed.ocs.circuits import circuit
-from testbed.ocs.plan import servable, up
+from testbed.ocs.circuits import Circuit, circuit
+from testbed.ocs.plan import plan_planes, servable, up
 from testbed.ocs.routes import next_hops
 from testbed.plugins.registry import find
 from testbed.plugins.user_class import is_users
+from testbed.telemetry.forecast import Forecast, Prospect, forecast
+from testbed.telemetry.network import LitNetwork, network
 from testbed.topology import addresses
 from testbed.topology.model import Topology
 from testbed.topology.places import Host, Place
@@ -190,6 +194,65 @@ class Supply:
         server = f", whose server is on {addresses.host_name(*layout.server)}" if layout.server else ""
         return Share(layout, admission, note=f"no room ({full}): summed by {layout.system}{server}")
 
+    def forecast(
+        self, layout: Layout, packets: Packets, size_bytes: int, by_policy: bool = False
+    ) -> Forecast:
+        """Compute the bound of an all-reduce by a job with this layout, over the circuits that it would have:
+        for a policy's job those that it demands, without other jobs. Holds nothing. Raises NoRoomError if
+        places have no room for it now, RequestError if it cannot have circuits.
+        """
+        if layout.forest is not None:
+            completed = replace(packets, usual=layout.usual_options)
+            self._places.require_room(layout.forest, completed, layout.programs)
+        circuits, light = frozenset[Circuit](), LitNetwork()
+        others = () if by_policy else tuple(self._holdings.layouts().values())
+        if by_policy:
+            demands = self._servable(layout.demands, ())
+            ports = self._topology.scheduled_ports
+            circuits = plan_planes(frozenset(), demands, ports, self._planes, self._has_core).target
+        elif layout.demands:
+            circuits, light = self._would_be_lit(layout)
+        prospect = Prospect(
+            self._rates_mbps(),
+            tuple(unit.index for unit in self._topology.units),
+            circuits,
+            self._has_core,
+            light,
+            [traffic_of(other, self._mtu, None) for other in others],
+        )
+        return forecast(traffic_of(layout, self._mtu, packets.lanes), size_bytes, prospect)
+
+    def _would_be_lit(self, layout: Layout) -> tuple[frozenset[Circuit], LitNetwork]:
+        """Return the circuits that a job with this layout would have, and the light of the timetable that
+        runs, if one does: then the circuits are those of all its matchings.
+        """
+        present = self._present()
+        timetable = present.timetable
+        if timetable is None:
+            demands = self._demanded(layout, present.down)
+            answer = self._controller("plan", demands=demands) if demands else None
+            lit = decode(CircuitTargets, answer, "plan").target if answer else present.carrying
+            return frozenset(circuit(*pair) for pair in lit), LitNetwork()
+        if why := hindrance(layout, timetable, self._topology, present.down):
+            raise RequestError(f"a timetable runs: {why}")
+        kept = KeptSchedule(timetable, 0, None)
+        state = NetworkLight((), (kept,), {}, (), 0, (LinksDown(0, present.down),))
+        units = [unit.index for unit in self._topology.units]
+        matchings = [frozenset(circuit(*pair) for pair in each.circuits) for each in timetable.matchings]
+        light = network(units, self._has_core, state, state, (), 0.0, 0.0)
+        return frozenset.intersection(*matchings), light
+
+    def _rates_mbps(self) -> dict[str, float | None]:
+        """Return the rate of each link without a policy, by name."""
+        topology = self._topology
+        hosts = {addresses.host_name(*host): self._own_mbps(*host) for host in topology.hosts}
+        between = [*topology.optical_ports, *(link for unit in topology.units for link in unit.links)]
+        rates = {link: topology.emulated_mbps(topology.declared_mbps(link)) for link in between} | hosts
+        return {
+            link: rate if (by_hand := self._links.by_hand_mbps(link)) is None else by_hand
+            for link, rate in rates.items()
+        }
+
     def _admit(self, number: int, generation: int, layout: Layout, packets: Packets) -> Admission:
         assert layout.forest is not None
         way = ways(layout.forest, self._controller)
@@ -308,12 +371,7 @@ class Supply:
     def _ask_for_circuits(self, number: int, layout: Layout) -> None:
         if not layout.demands:
             return
-        if self._is_left:
-            raise RequestError(
-                "the circuits are the scheduler's while jobs are queued (testbed status): place the job "
-                "within one unit, or wait"
-            )
-        lit = decode(LitCircuits, self._controller("circuits"), "circuits")
+        lit = self._present()
         if lit.timetable is not None:
             if why := hindrance(layout, lit.timetable, self._topology, lit.down):
                 raise RequestError(
@@ -321,17 +379,32 @@ class Supply:
                     "timetable: circuits unschedule"
                 )
             return
-        layouts = self._holdings.layouts()
-        demands = list(dict.fromkeys(pair for each in layouts.values() for pair in each.demands))
-        if self._has_core:  # the core carries demands without free ports
-            demands = servable(demands, up(self._ports, lit.down), self._planes)
-            if not demands:
-                return
-        names = [[addresses.unit_name(a), addresses.unit_name(b)] for a, b in demands]
-        if self._controller("request", demands=names) is not None:
+        demands = self._demanded(layout, lit.down)
+        if demands and self._controller("request", demands=demands) is not None:
             for other in self.across_units():
                 if other != number:
                     self._reroute(other)
+
+    def _present(self) -> LitCircuits:
+        """Return the present circuits. Raises RequestError if a policy decides on them."""
+        if self._is_left:
+            raise RequestError(
+                "the circuits are the scheduler's while jobs are queued (testbed status): place the job "
+                "within one unit, or wait"
+            )
+        return decode(LitCircuits, self._controller("circuits"), "circuits")
+
+    def _demanded(self, layout: Layout, down: Collection[str]) -> list[list[str]]:
+        """Return the pairs of units, by name, that a job requests together with those of all jobs, given the
+        links that are down.
+        """
+        layouts = [*self._holdings.layouts().values(), layout]
+        demands = self._servable(joined_by(pair for each in layouts for pair in each.demands), down)
+        return [[addresses.unit_name(a), addresses.unit_name(b)] for a, b in demands]
+
+    def _servable(self, demands: Iterable[UnitPair], down: Collection[str]) -> list[UnitPair]:
+        """Return the demands that need circuits: a core carries those without free ports."""
+        return servable(demands, up(self._ports, down), self._planes) if self._has_core else list(demands)
 
     def _reroute(self, number: int) -> None:
         layout = self._holdings.layouts().get(number)
@@ -361,7 +434,7 @@ def hindrance(
     if not topology.has_calendar:
         return "packets wait for no slot here (ocs.calendar_packets, mtu)"
     if layout.forest is not None:
-        return f"places in several units sum {layout.system}, and results wait for no slot"
+        return "places in several units sum it, and results wait for no slot"
     joined = set[UnitPair]()
     for matching in timetable.matchings:
         joined |= joined_by_circuits(matching.circuits, topology, down)

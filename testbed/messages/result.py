@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, field, replace
 
+from testbed.messages.automatic import AutomaticChoice
 from testbed.messages.coding import UNSET, Number, UnsetType
 from testbed.messages.controller import ReconfigurationEvent
 from testbed.messages.jobs import SummingTree, WrittenCounts
@@ -207,7 +208,8 @@ class RunResult:
     """A job that has ended. `sync` is the system that summed it, `asked_sync` the system that was requested.
     `workers` are those of the last of its `attempts`, by rank; `placement` has their racks. `ocs` is unset
     for a queued job, whose circuits belong to its policy; `blocks` is unset for a job without block records.
-    `series` has all samples, an .npz file in base64, if they were requested.
+    `series` has all samples, an .npz file in base64, if they were requested. `automatic` is unset unless
+    `--sync auto` chose the system.
     """
 
     id: int
@@ -237,6 +239,7 @@ class RunResult:
     bound: BoundResult | None
     verdict: JobVerdict
     series: str | UnsetType = UNSET
+    automatic: AutomaticChoice | UnsetType = UNSET
 
     @property
     def hosts(self) -> tuple[str, ...]:

@@ -34,6 +34,8 @@ RESERVED = frozenset(
     {"tor", "oxc", "host", "loop", "copy", "calendar", "control", "room", "question", "questions"}
 )
 """Names that the core's own kernel programs use: NAME_port."""
+AUTO = "auto"
+"""Stands, where a system is named, for the one that the testbed chooses (testbed/jobs/automatic.py)."""
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include.*", re.MULTILINE)
 _OWN: dict[str, DataPlaneProgram] = {}  # of a configuration
 _CHOSEN: dict[str, Sequence[str]] = {}  # by engine, those programs of systems that a configuration has for it
@@ -50,6 +52,10 @@ def systems() -> dict[str, System]:
             if system.name in named:
                 raise TestbedError(
                     f"system {system.name!r}: two have this name, the second in {package.__name__}"
+                )
+            if system.name == AUTO:
+                raise TestbedError(
+                    f"system {AUTO!r} in {package.__name__}: the name stands for the testbed's own choice"
                 )
             named[system.name] = system
     return dict(sorted(named.items()))
@@ -297,4 +303,5 @@ def find(name: str) -> System:
     try:
         return systems()[name]
     except KeyError:
-        raise RequestError(f"--sync {name!r}: accepted are {', '.join(systems())}, FILE.py:CLASS") from None
+        accepted = ", ".join([AUTO, *systems()])
+        raise RequestError(f"--sync {name!r}: accepted are {accepted}, FILE.py:CLASS") from None

@@ -11,6 +11,7 @@ from random import Random
 from testbed.aggregation.site import Rack, Site, racks_of
 from testbed.aggregation.system import Layout, System
 from testbed.errors import RequestError
+from testbed.jobs.automatic import candidates_by_name
 from testbed.jobs.placement import (
     check_asks,
     check_narrow,
@@ -24,7 +25,7 @@ from testbed.jobs.placement import (
 )
 from testbed.ocs.plan import check_demands
 from testbed.plugins.policies import Choice, choice
-from testbed.plugins.registry import find, programs_for, where_to_have
+from testbed.plugins.registry import AUTO, find, programs_for, where_to_have
 from testbed.plugins.user_class import is_users
 from testbed.queue.submission import JobSpec, Submission
 from testbed.topology import addresses
@@ -119,7 +120,7 @@ def check_against(submission: Submission, topology: Topology) -> None:
             raise RequestError(
                 f"job {job.name}: ps: no host of {of} is left for its parameter server; there are {known}"
             )
-        if job.place is not None and not is_users(job.sync or ""):
+        if job.place is not None and job.sync != AUTO and not is_users(job.sync or ""):
             servers = [rack.unit for rack in racks if rack.kind == "cpu"] or list(units)
             layouts = [lay_out(ps) for ps in ([job.ps] if job.ps else servers)]
             _check_circuits_possible(job, [each for each in layouts if each], submission.policy, topology)
@@ -167,13 +168,18 @@ def _lay_out_empty(
     if chosen is None:
         return None
     kept = draw_server(racks, chosen, ps, Random(0))
-    try:
-        layout = laid_out(find(job.sync), chosen, Site(tuple(racks), frozenset(), frozenset(), kept), engines)
-        check_packets(layout, job.options.packets, engines, topology.mtu)
-        hub_of(layout)
-    except RequestError as error:
-        raise RequestError(f"job {job.name}: {error}") from error
-    return layout
+    site = Site(tuple(racks), frozenset(), frozenset(), kept)
+    refused = []
+    for system in candidates_by_name().values() if job.sync == AUTO else [find(job.sync)]:
+        try:
+            layout = laid_out(system, chosen, site, engines)
+            check_packets(layout, job.options.packets, engines, topology.mtu)
+            hub_of(layout)
+        except RequestError as error:
+            refused.append(str(error))
+        else:
+            return layout
+    raise RequestError(f"job {job.name}: {'; '.join(refused)}")
 
 
 def _check_circuits_possible(

@@ -12,6 +12,7 @@ from random import Random
 from testbed.aggregation.packets import AS_USUAL
 from testbed.aggregation.site import Site
 from testbed.aggregation.system import Layout
+from testbed.errors import RequestError
 from testbed.jobs.life import Job
 from testbed.jobs.manager import Jobs
 from testbed.jobs.placement import draw_server, draw_workers, place_in_queue
@@ -19,6 +20,7 @@ from testbed.jobs.request import JobRequest
 from testbed.messages.queue import QueuedStatus
 from testbed.messages.result import RunResult
 from testbed.plugins.policies import Choice
+from testbed.plugins.registry import AUTO
 from testbed.queue.layouts import hub_of, meeting_of, served_where_asked
 from testbed.queue.submission import JobSpec
 from testbed.scheduling import live
@@ -92,8 +94,14 @@ class Queued:
         if chosen is None:
             return None
         kept = draw_server(racks, {*busy, *chosen}, spec.ps, random)
-        layout = jobs.lay_out(self.request, chosen, Site(racks, busy, frozenset(), kept))
-        hub_of(layout)
+        site = Site(racks, busy, frozenset(), kept)
+
+        def check(layout: Layout) -> None:
+            hub_of(layout)
+            if spec.sync == AUTO and spec.ps is not None and not served_where_asked(layout, spec.ps):
+                raise RequestError(f"no host of {addresses.unit_name(spec.ps)} is free for its server")
+
+        layout = jobs.lay_out(self.request, chosen, site, check, by_policy=True)
         return layout if served_where_asked(layout, spec.ps) else None
 
     # ------------------------------------------------------------------ its states

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from testbed.aggregation.forest import Forest
 from testbed.telemetry.timelines import BESIDE, PULLED, PUSHED, Collective
 from testbed.topology import addresses
-from testbed.topology.units import Unit
+from testbed.topology.places import Host
 from testbed.wire.spec import lanes_for, payload_bytes
 from testbed.wire.transports import GLOO, SERVER
 from testbed.wire.vector_chunks import chunk_of
@@ -98,7 +99,7 @@ def needs(traffic: Traffic, collective: Collective) -> tuple[Need, ...]:
     if not collective.summed:
         heard = collective.size_bytes * (workers - 1) / workers * tcp_framing(traffic.mtu)
         return tuple(Need(host, DOWN, heard) for host in traffic.hosts)
-    size_bytes = _worker_bytes(traffic, collective)
+    size_bytes = worker_bytes(traffic, collective)
     if traffic.forest is not None:
         return tuple(
             need
@@ -167,7 +168,7 @@ def crossing(traffic: Traffic, collective: Collective) -> dict[tuple[str, str], 
     """
     if not collective.summed and not (traffic.is_owned and collective.kind == PULLED):
         return {}
-    flows, size_bytes = _flows(traffic), _worker_bytes(traffic, collective)
+    flows, size_bytes = _flows(traffic), worker_bytes(traffic, collective)
     if collective.kind == PULLED:  # reversed, with a copy on each circuit
         flows = ((receiver, sender, sent, taken) for sender, receiver, sent, taken in flows)
     crossed: dict[tuple[str, str], float] = {}
@@ -184,7 +185,7 @@ def between(traffic: Traffic, collective: Collective) -> dict[tuple[str, str], f
     """
     if not collective.summed and not (traffic.is_owned and collective.kind == PULLED):
         return {}
-    size_bytes = _worker_bytes(traffic, collective)
+    size_bytes = worker_bytes(traffic, collective)
     taken_bytes: dict[tuple[str, str], float] = {}
     for sender, receiver, _, taken in _flows(traffic):
         way = (receiver, sender) if collective.kind == PULLED else (sender, receiver)
@@ -198,43 +199,66 @@ def _flows(traffic: Traffic) -> Iterator[tuple[str, str, float, float]]:
     must send and the second takes. A tree's result is multiplied where circuits part, which may not be the
     unit that it comes from.
     """
+    for stream in streams(traffic):
+        home = stream.sender[0]
+        units = sorted({unit for unit, _ in stream.receivers} - {home})
+        for unit in units:
+            sent = stream.share / len(units)
+            yield addresses.unit_name(home), addresses.unit_name(unit), sent, stream.share
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A share of a worker's bytes, sent by a host or switch once, and copied on the way to all receivers."""
+
+    sender: Host
+    receivers: tuple[Host, ...]
+    share: float = 1.0
+
+
+def streams(traffic: Traffic) -> Iterator[Stream]:
+    """Yield the streams of a collective that the job's own kind of synchronisation sums."""
     if traffic.forest is not None:
         for number, fraction in enumerate(traffic.forest.fractions()):
-            for sender, receiver, sent in _flows_of_tree(traffic.forest, number):
-                yield addresses.unit_name(sender), addresses.unit_name(receiver), fraction * sent, fraction
+            yield from _streams_of_tree(traffic.forest, number, fraction)
         return
-    units = [unit_of(host) for host in traffic.hosts]
+    hosts = [_host_named(name) for name in traffic.hosts]
     if traffic.transport != SERVER or traffic.ps_host is None:  # a ring, in the order of ranks
-        yield from ((units[at - 1], unit, 1.0, 1.0) for at, unit in enumerate(units))
+        yield from (Stream(hosts[at - 1], (host,)) for at, host in enumerate(hosts))
         return
-    home = unit_of(traffic.ps_host)
-    for unit in units:
-        yield unit, home, 1.0, 1.0
-        yield home, unit, 1.0, 1.0
+    server = _host_named(traffic.ps_host)
+    for host in hosts:
+        yield Stream(host, (server,))
+        yield Stream(server, (host,))
 
 
-def _flows_of_tree(forest: Forest, number: int) -> Iterator[tuple[Unit, Unit, float]]:
+def _streams_of_tree(forest: Forest, number: int, fraction: float) -> Iterator[Stream]:
     tree = forest.trees[number]
     ups = [
-        (unit, node.place.unit)
+        (sender, (node.place.unit, node.place.host))
         for node in tree.top.nodes()
-        for unit in (
-            *(forest.workers[rank][0] for rank in node.workers),
-            *(child.place.unit for child in node.below),
+        for sender in (
+            *(forest.workers[rank] for rank in node.workers),
+            *((child.place.unit, child.place.host) for child in node.below),
         )
     ]
-    yield from ((sender, receiver, 1.0) for sender, receiver in ups)
+    yield from (Stream(sender, (receiver,), fraction) for sender, receiver in ups)
     if tree.owner is not None:
         return
     if tree.relayed:  # copies return along the paths of the contributions
-        yield from ((receiver, sender, 1.0) for sender, receiver in ups)
+        yield from (Stream(receiver, (sender,), fraction) for sender, receiver in ups)
         return
-    others = sorted({unit for unit, _ in forest.workers} - {tree.top.place.unit})
-    for unit in others:
-        yield tree.top.place.unit, unit, 1 / len(others)
+    yield Stream((tree.top.place.unit, tree.top.place.host), forest.workers, fraction)
 
 
-def _worker_bytes(traffic: Traffic, collective: Collective) -> float:
+@lru_cache(maxsize=4096)
+def _host_named(name: str) -> Host:
+    tor, _, number = name.partition("h")
+    dpid = addresses.tor_named(tor)
+    return addresses.tor_unit(dpid), addresses.in_rack(addresses.tor_rack(dpid), int(number))
+
+
+def worker_bytes(traffic: Traffic, collective: Collective) -> float:
     """Compute the bytes that each worker sends for a sum, and receives; with an owner, one of the two."""
     if traffic.is_owned:
         return _fragments_bytes(traffic, collective)

@@ -81,7 +81,7 @@ def test_results_of_places_wait_for_no_slot() -> None:
     assert hindrance(within, TABLE, TOPOLOGY) is None
     summed = across((U1, U2), sums=True)
     assert hindrance(summed, TABLE, TOPOLOGY) == (
-        "places in several units sum inc, and results wait for no slot"
+        "places in several units sum it, and results wait for no slot"
     )
 
 
@@ -100,7 +100,7 @@ def test_a_timetable_that_hinders_a_running_job_wants_force() -> None:
     request = CircuitsRequest(action="schedule", schedule=described)
     with pytest.raises(
         RequestError,
-        match=r"^circuits schedule: job 3: places in several units sum inc, and results wait for no slot; "
+        match=r"^circuits schedule: job 3: places in several units sum it, and results wait for no slot; "
         "job 4: no matching joins u2 and u3, between which the job sends; --force starts it$",
     ):
         circuits.answer(TOPOLOGY, lambda: jobs, controller, request)
@@ -179,7 +179,7 @@ def test_a_queue_shorter_than_a_slot_is_said(topology: Topology, period_ms: int,
     request = CircuitsRequest(action="schedule", schedule=described)
 
     def controller(operation: str, **_: Any) -> Any:
-        return {"circuits": []} if operation == "circuits" else {**described, "guard_ms": 0}
+        return {"circuits": [], "dark": []} if operation == "circuits" else {**described, "guard_ms": 0}
 
     answer = circuits.answer(topology, dict, controller, request)
     assert isinstance(answer, TimetableBegun)

@@ -103,7 +103,7 @@ def test_help_speaks_in_one_voice(name: str, parser_of: Callable[[str], argparse
         (
             ["testbed.run", "--name", ABSENT, "--sync", "tree", "x.py"],
             2,
-            "accepted are aleph, aleph-mwcha, aleph-servers, inc, luwu, ps, ring, switches",
+            "accepted are auto, aleph, aleph-mwcha, aleph-servers, inc, luwu, ps, ring, switches",
         ),
         (["testbed.run", "--name", ABSENT, "--place", "u1", "x.py"], 2, "accepted is UNIT:WORKERS"),
         (

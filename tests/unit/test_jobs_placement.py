@@ -137,7 +137,7 @@ def test_layouts_of_each_system() -> None:
 def test_bad_sync() -> None:
     with pytest.raises(
         RequestError,
-        match=r"--sync 'tree': accepted are aleph, aleph-mwcha, aleph-servers, inc, luwu, ps, ring, "
+        match=r"--sync 'tree': accepted are auto, aleph, aleph-mwcha, aleph-servers, inc, luwu, ps, ring, "
         r"switches, trio, FILE\.py:CLASS",
     ):
         find("tree")

@@ -108,8 +108,8 @@ def test_jobs_come_in_the_order_of_their_times() -> None:
         (of({"lanes": "all"}), r"jobs\[0\].lanes: all; a whole number from 64 to 2234"),
         (
             of({"sync": "rings"}),
-            r"jobs\[0\].sync: 'rings': accepted are aleph, aleph-mwcha, aleph-servers, inc, luwu, ps, ring, "
-            r"switches, trio, FILE.py:CLASS",
+            r"jobs\[0\].sync: 'rings': accepted are auto, aleph, aleph-mwcha, aleph-servers, inc, luwu, "
+            r"ps, ring, switches, trio, FILE.py:CLASS",
         ),
         (of({"sync": 3}), r"jobs\[0\].sync: 3; a text"),
         (of({"limit_s": 0}), r"jobs\[0\].limit_s: 0; a number from 0.1"),

@@ -58,6 +58,7 @@ class AlephMwcha(Aleph):
     name = "aleph-mwcha"
     summary = "ALEPH with clusters by the paper's algorithm, M-WCHA, as it can be meant"
     paper, clusterer = None, None
+    not_automatic = "aleph clusters for the least time, by the same trees"
     way = "mwcha"
 
 

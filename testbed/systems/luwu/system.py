@@ -26,6 +26,7 @@ class LuWu(System):
     programs: Mapping[str, str] = {"xdp": "owned", "bmv2": "owned"}
     server = SERVER_ALWAYS
     paper: str | None = "luwu"
+    not_automatic = "it needs a script of its own"
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """Lay out one tree. Its owner is a free host of a unit of kind optimizer, or else of any unit."""

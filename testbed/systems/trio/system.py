@@ -21,6 +21,7 @@ class Trio(System):
     programs: Mapping[str, str] = {"xdp": "blocks", "bmv2": "blocks"}
     usual_options: Mapping[str, float] = {"age_out_ms": 10.0}  # section 6.1
     paper: str | None = "trio"
+    not_automatic = "it may send sums without workers that are late"
 
     def lay_out(self, workers: Sequence[Host], site: Site) -> Layout:
         """Lay out one tree; of units with equally many workers, the first is the top."""
