@@ -100,7 +100,7 @@ def tables(paths: Sequence[Path]) -> Iterator[Table]:
             r"^<!-- bench (\S+) -->\n(.*?)^<!-- end -->", path.read_text(), re.DOTALL | re.MULTILINE
         ):
             named = re.findall(r"Measured\s+on[^|]*?" + _COMMIT, text)
-            named = named or re.findall(r"^([0-9a-f]{7,40}):", text, re.MULTILINE)
+            named = named or re.findall("^At " + _COMMIT.removeprefix(r"\b"), text, re.MULTILINE)
             yield Table(name, path, named[-1] if named else None, text)
 
 

@@ -91,7 +91,7 @@ class Network:
         self.asked.append(operation)
         ends = [list(each.ports) for each in sorted(self.lit)]
         if operation == "circuits":
-            return {"circuits": ends, "dark": [], "failed_locks": {}, **self.schedule}
+            return {"circuits": ends, "dark": [], "failed_locks": {}, "down": [], **self.schedule}
         assert operation == "plan", "nothing is changed"
         pairs = [(Unit(int(a[1:])), Unit(int(b[1:]))) for a, b in arguments["demands"]]
         topology = self.topology

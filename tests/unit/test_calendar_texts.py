@@ -179,7 +179,11 @@ def test_a_queue_shorter_than_a_slot_is_said(topology: Topology, period_ms: int,
     request = CircuitsRequest(action="schedule", schedule=described)
 
     def controller(operation: str, **_: Any) -> Any:
-        return {"circuits": [], "dark": []} if operation == "circuits" else {**described, "guard_ms": 0}
+        return (
+            {"circuits": [], "dark": [], "failed_locks": {}, "down": []}
+            if operation == "circuits"
+            else {**described, "guard_ms": 0}
+        )
 
     answer = circuits.answer(topology, dict, controller, request)
     assert isinstance(answer, TimetableBegun)
