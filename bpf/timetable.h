@@ -20,20 +20,29 @@ static __always_inline struct timetable *timetable_now(u64 *now)
 }
 
 /*
+ * When a matching starts. Without the barrier clang takes the mask away, by which the verifier knows the
+ * bound.
+ */
+static __always_inline u64 start_of(struct timetable *table, u64 matching)
+{
+	asm volatile("" : "+r"(matching));
+	return table->starts_ns[matching & (MAX_MATCHINGS - 1)];
+}
+
+/*
  * The number of the matching, and how long it has lasted: by bisection, without a branch, so that the
  * verifier follows it once.
  */
 static __always_inline u32 matching_of(struct timetable *table, u64 now, u64 *since_ns)
 {
-	u64 phase_ns = (now - table->start_ns) % table->period_ns, is_later;
-	u32 matching = 0, step;
+	u64 phase_ns = (now - table->start_ns) % table->period_ns, matching = 0, step, is_later;
 
 #pragma unroll
 	for (step = MAX_MATCHINGS / 2; step; step /= 2) {
-		is_later = (phase_ns - table->starts_ns[(matching + step) & (MAX_MATCHINGS - 1)]) >> 63;
-		matching += step & ((u32)is_later - 1);
+		is_later = (phase_ns - start_of(table, matching + step)) >> 63;
+		matching += step & (is_later - 1);
 	}
-	*since_ns = phase_ns - table->starts_ns[matching & (MAX_MATCHINGS - 1)];
+	*since_ns = phase_ns - start_of(table, matching);
 	return matching;
 }
 

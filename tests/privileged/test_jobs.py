@@ -275,7 +275,7 @@ def test_timeout(testbed: Testbed, folder: Path) -> None:
         (["--place", "u1:5", "who.py"], "u1 has 4 hosts; 4 can be placed there"),
         (
             ["--sync", "none", "who.py"],
-            "accepted are aleph, aleph-mwcha, aleph-servers, inc, luwu, ps, ring, switches",
+            "accepted are auto, aleph, aleph-mwcha, aleph-servers, inc, luwu, ps, ring, switches",
         ),
         (["missing.py"], "cannot read it: No such file"),
         (["secret.py"], "user nobody cannot read it: Permission denied"),
