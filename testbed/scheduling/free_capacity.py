@@ -131,7 +131,7 @@ class Room:
             if self.fixed is not None:
                 if given[pair] >= self.fixed.get(pair, 0):
                     return max(least, 0.0)
-            elif not (free_ports[pair[0]] and free_ports[pair[1]]):
+            elif min(free_ports[pair[0]], free_ports[pair[1]]) <= 0:  # below: ports in use are down
                 return max(least, 0.0)
             given[pair] += 1
             free_ports[pair[0]] -= 1

@@ -314,7 +314,7 @@ class Rates:
             )
             if least >= gbps:
                 return gbps
-            if not left[a] or not left[b] or not (new or given[at] < self._lit[links[at][0]]):
+            if left[a] <= 0 or left[b] <= 0 or not (new or given[at] < self._lit[links[at][0]]):
                 return least
             given[at] += 1
             left[a] -= 1
