@@ -113,7 +113,7 @@ CALENDAR_NUMBERS = (
     Number("WAITS_AGAIN", WAITS_AGAIN, 32, "way of a pass: the frame missed its slot"),
     Number("MOST_RETURNS", MOST_RETURNS, 32, "of a frame to its queue, in the last bits of a pass's time"),
 )
-"""Of timetables, and of the frames that wait for a slot in one."""
+"""Numbers of timetables, and of the passes of frames that wait for a slot in one."""
 
 PORT = Record(
     "port",

@@ -60,7 +60,7 @@ def test_a_fault_comes_before_the_delay() -> None:
 
 
 def test_no_packet_is_lost_when_a_delay_begins_or_ends() -> None:
-    """By netem those that wait are, which docs/faults.md says."""
+    """netem loses the packets that wait in it then (docs/faults.md)."""
     outcome = findings("toggled", count=6000)
     assert outcome["came"] + outcome["drops"] == 6000
     if not has_netem():

@@ -195,7 +195,7 @@ def test_each_connection_of_a_switch_has_its_own_end(monkeypatch: pytest.MonkeyP
 
 
 def test_ports_without_carrier_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the connection that is up: statuses of an ended one are late."""
+    """A status from a connection that has ended is late, and is not used."""
     conductor = Recorded()
     monkeypatch.setattr(SwitchesApp, "conductor", conductor, raising=False)
     application, protocol = SwitchesApp(), API.protocol

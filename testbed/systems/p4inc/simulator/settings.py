@@ -25,7 +25,7 @@ CIRCUITS = ("mesh", "none")
 
 OWN = "own"
 Value: TypeAlias = float | str | tuple[float, ...] | tuple[str, ...]
-"""Of a field of a Setting."""
+"""The type of a value that a Setting has."""
 
 _PRINTED: Mapping[str, Value] = {"iterations": 1.0, "host_gbps": math.inf, "nominal_gbps": 0.01}
 READINGS: Mapping[str, Mapping[str, Value]] = {
