@@ -11,7 +11,7 @@
 /* In the place of a source address, which begins with 02:00 otherwise. */
 struct pass {
 	u8 unit;
-	u8 way;	      /* of parallel circuits, from 1; 0: the frame is to wait */
+	u8 port;      /* of the unit's optical ports, from 1; behind them: to the core; 0: the frame is to wait */
 	u8 latest[4]; /* when its slot ends, by the clock in 256 ns */
 } __attribute__((packed));
 
@@ -28,7 +28,7 @@ static __always_inline int wait_behind(u32 device, struct ethhdr *eth, u32 owner
 	struct pass *pass = (void *)eth->h_source;
 
 	pass->unit = owner;
-	pass->way = 0;
+	pass->port = 0;
 	*verdict = V_HELD;
 	return bpf_redirect(device, 0);
 }
@@ -39,14 +39,14 @@ static __always_inline int wait_again(struct ethhdr *eth, u32 *verdict)
 	struct pass *pass = (void *)eth->h_source;
 	u32 device = calendar_device();
 
-	pass->way = WAITS_AGAIN;
+	pass->port = WAITS_AGAIN;
 	*verdict = V_MISSED;
 	return device ? bpf_redirect(device, 0) : XDP_DROP;
 }
 
 static __always_inline int has_pass(struct ethhdr *eth)
 {
-	return ((struct pass *)eth->h_source)->way;
+	return ((struct pass *)eth->h_source)->port;
 }
 
 static __always_inline int is_over(struct ethhdr *eth, u64 now)

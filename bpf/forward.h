@@ -60,9 +60,7 @@ static __always_inline int is_elsewhere(struct iphdr *ip, u32 owner)
 	return goal >> 24 == 10 && (goal >> 8 & 0xff) != (owner & 0xff);
 }
 
-/* `way`: of parallel circuits, from 1; 0: the packet's own, and no frame that waited. */
-static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, void *end, u32 owner, u32 way,
-		u32 *verdict)
+static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, void *end, u32 owner, u32 *verdict)
 {
 	u64 now = 0, since_ns;
 	struct timetable *table = timetable_now(&now);
@@ -70,7 +68,7 @@ static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, void *e
 	struct route *route;
 
 	if (table && owner <= MOST_UNITS && is_elsewhere(ip, owner)) {
-		u32 device = way ? 0 : calendar_device();
+		u32 device = calendar_device();
 
 		if (device)
 			return wait_behind(device, eth, owner, verdict);
@@ -87,8 +85,6 @@ static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, void *e
 		key.prefix = 0;
 		route = routes.lookup(&key);
 	}
-	if (way && !(route && route->ifindex))
-		return wait_again(eth, verdict);
 	if (!route && is_elsewhere(ip, owner)) { /* Open vSwitch knows no way to it either */
 		count_crossing(FIRST_PORT(owner & 0xff), V_UNLIT);
 		if (table) {
@@ -100,16 +96,9 @@ static __always_inline int forward(struct ethhdr *eth, struct iphdr *ip, void *e
 	if (!route || !route->ifindex)
 		return XDP_PASS;
 	*verdict = V_FORWARDED;
-	if (route->ways > 1 && way > 1) {
-		struct route *other;
-
-		key.way = way - 1;
-		other = routes.lookup(&key);
-		route = other ? other : route;
-	} else if (route->ways > 1 && !way) {
+	if (route->ways > 1)
 		route = spread(&key, route, ip, end);
-	}
-	if (has_pass(eth) && !(way && route->number)) /* not of the queues, or not over the optical switch */
+	if (has_pass(eth)) /* the queues send none here */
 		restore_source(eth, ip);
 	if (route->mac[0] | route->mac[1] | route->mac[5])
 		__builtin_memcpy(eth->h_dest, route->mac, 6);

@@ -92,7 +92,7 @@ static __always_inline int leave(struct xdp_md *ctx, struct gradient_packet *p, 
 		return to_room(p, by->from, verdict);
 	if (at_host || by->eth0)
 		return bpf_redirect(by->eth0, 0);
-	return forward(p->eth, p->ip, (void *)(long)ctx->data_end, by->owner, 0,
+	return forward(p->eth, p->ip, (void *)(long)ctx->data_end, by->owner,
 		send == SEND_ON ? verdict : &way);
 }
 

@@ -44,7 +44,8 @@ static __always_inline void light_of(struct timetable *table, u32 number, u64 no
 	meeting = meetings.lookup(&key);
 	light->peer = meeting ? meeting->peer : 0;
 	light->ifindex = meeting ? meeting->ifindex : 0;
-	light->dark = since_ns < table->guard_ns;
+	light->dark = since_ns < table->guard_ns &&
+		      !(meeting && meeting->stays && now - table->start_ns >= table->guard_ns);
 }
 
 /* By what the port was turned to last. */

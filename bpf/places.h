@@ -24,9 +24,17 @@
 #define MAX_COPIES 16384 /* pairs of devices by which places at hosts copy results */
 
 #define MATCHING_SHIFT 16 /* in a route's owner: above it a matching, from 1, or 0 */
+#define MATCHING_BITS 10 /* of that */
+#define FRAMES_SHIFT 26 /* in the same: above it the kind of frames, FRAMES_* */
 #define MOST_UNITS 250 /* pods' ToRs and the core have larger numbers, and no optical ports */
-#define WAITS_AGAIN 255 /* way of a pass: the frame missed its slot */
+#define CORE_PORT 64 /* port of a pass: to the core */
+#define WAITS_AGAIN 255 /* port of a pass: the frame missed its slot */
 #define MOST_RETURNS 7 /* of a frame to its queue, in the last bits of a pass's time */
+
+#define FRAMES_OWN 0 /* of the unit's hosts */
+#define FRAMES_CARRIED 1 /* of other units, which came over a circuit */
+#define FRAMES_BULK 2 /* of the unit's hosts, with the mark of bulk traffic: DSCP CS1 or LE (RFC 8622) */
+#define FRAMES_SPARE 3 /* of the unit's hosts, beyond what the next direct circuit takes; the goal is the next unit */
 
 #define PORT_FABRIC 0 /* of another switch, or optical: what comes was checked where it entered */
 #define PORT_HOST 1 /* of a host */
@@ -116,7 +124,7 @@ struct slot {
 };
 
 struct route_key {
-	__u32 owner; /* number of the switch; above its 16 bits that of a matching, from 1, or 0 */
+	__u32 owner; /* number of the switch; above MATCHING_SHIFT a matching's, and FRAMES_* */
 	__be32 ip; /* network part */
 	__u32 prefix; /* 32, 24 or 0 */
 	__u32 way; /* of several parallel circuits, from 0 */
@@ -125,7 +133,8 @@ struct route_key {
 struct route {
 	__u32 ifindex; /* 0: nowhere, Open vSwitch drops it */
 	__u8 mac[6]; /* new destination; all zero: leave it */
-	__u16 ways; /* how many circuits in parallel; said by way 0 */
+	__u8 ways; /* how many circuits in parallel; said by way 0 */
+	__u8 stays; /* whether the circuit was in the timetable's matching before as well */
 	__u32 number; /* port number at the optical switch, 0: a host's */
 };
 
@@ -155,6 +164,7 @@ struct timetable {
 	__u64 period_ns;
 	__u64 guard_ns; /* of darkness at the beginning of each matching */
 	__u64 count; /* matchings */
+	__u64 routing; /* index into ROUTINGS (testbed/wire/places.py) */
 	__u64 starts_ns[512]; /* when each begins in a period, the first at 0; else NEVER_NS */
 };
 
@@ -166,6 +176,7 @@ struct meeting_key {
 struct meeting {
 	__u32 peer;
 	__u32 ifindex; /* of the device there */
+	__u32 stays; /* whether it was the peer in the matching before as well: then it is not dark */
 };
 
 struct crossings {

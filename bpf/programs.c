@@ -118,22 +118,33 @@ int room_port(struct xdp_md *ctx)
 	return counted(verdict, send);
 }
 
-/* Where frames that waited for their slot come back. Nobody else sends to this device. */
+/*
+ * Where frames that waited for their slot come back, each with the port by which it leaves. Nobody else sends
+ * to this device.
+ */
 static __always_inline int leave_queue(struct xdp_md *ctx, u32 *verdict)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct iphdr *ip = ipv4_of(data, end);
 	struct ethhdr *eth = data;
 	struct pass *pass;
+	u32 number, *device;
 	u64 now = 0;
 
 	*verdict = V_MALFORMED;
 	if (!ip || !has_pass(eth))
 		return XDP_DROP;
 	pass = (void *)eth->h_source;
-	if (timetable_now(&now) && is_over(eth, now))
+	number = FIRST_PORT(pass->unit);
+	if (pass->port < CORE_PORT)
+		number += pass->port;
+	device = unit_links.lookup(&number);
+	if (!device || !*device || (timetable_now(&now) && is_over(eth, now)))
 		return wait_again(eth, verdict);
-	return forward(eth, ip, end, pass->unit, pass->way, verdict);
+	if (pass->port == CORE_PORT)
+		restore_source(eth, ip);
+	*verdict = V_FORWARDED;
+	return bpf_redirect(*device, 0);
 }
 
 int calendar_port(struct xdp_md *ctx)

@@ -22,6 +22,7 @@ from controller.flows import (
     Routes,
     TorFlows,
     circuits_of,
+    flows_by,
     oxc_flows,
     port_numbers,
     routes_of,
@@ -67,15 +68,17 @@ from controller.steps import (
     WaitUntil,
     Watch,
 )
-from testbed.errors import SettingError, TestbedError
+from testbed.errors import RequestError, SettingError, TestbedError
 from testbed.ocs.circuits import Circuit, circuit, ports_of
 from testbed.ocs.glimpses import Turned
-from testbed.ocs.timetable import Kept, Matching, Timetable
+from testbed.ocs.routing import planned
+from testbed.ocs.timetable import USERS, Kept, Matching, Timetable
 from testbed.optics.model import CircuitTurn, DarkTimes, Ends
 from testbed.topology import addresses
 from testbed.topology.addresses import CORE_DPID, OXC_DPID, Dpid
 from testbed.topology.model import Topology
 from testbed.topology.units import Unit
+from testbed.wire.places import AT_ONCE, ROUTINGS, Frames
 
 TRIES = 2  # how often a switch is sent its flows before it counts as failed
 
@@ -494,21 +497,34 @@ def _peers(circuits: Iterable[Circuit]) -> dict[int, int]:
     return {port: peer for c in circuits for port, peer in (_ends(c), _ends(c)[::-1])}
 
 
-def timed(topology: Topology, table: Timetable) -> tuple[list[dict[int, int]], list[Mapping[Dpid, Routes]]]:
-    """Return a timetable's matchings as the fast path holds them: peers by port, and the routes of each
-    unit's own switch to other units over the matching's circuits alone. Routes within a unit depend on no
-    circuit.
+def timed(
+    topology: Topology, table: Timetable
+) -> tuple[list[dict[int, int]], dict[Frames, list[Mapping[Dpid, Routes]]]]:
+    """Return a timetable's matchings as the fast path holds them: peers by port; and for each kind of frames
+    the routes of each unit's own switch to other units in each matching. Routes within a unit depend on no
+    circuit. RequestError for a routing that this testbed cannot follow (`planned`).
     """
+    if table.routing != AT_ONCE and not topology.has_calendar:
+        raise RequestError(
+            f"routing: {table.routing}: packets wait for no slot here (ocs.calendar_packets, mtu); "
+            f"{AT_ONCE} is accepted"
+        )
     peers = [_peers(matching.circuits) for matching in table.matchings]
-    routes: list[Mapping[Dpid, Routes]] = [
-        {
-            dpid: {goal: by for goal, by in routes_of(dpid, flows).items() if goal[1] == UNIT_PREFIX}
-            for dpid, flows in tor_flows(topology, matching.circuits).items()
-            if dpid != addresses.CORE_DPID and not addresses.tor_rack(dpid)
-        }
-        for matching in table.matchings
-    ]
+    units = [unit.index for unit in topology.units]
+    plan = planned(units, table, topology.core_link is not None)
+    routes = {
+        frames: [_to_units(flows_by(topology, each)) for each in by_matching]
+        for frames, by_matching in plan.kinds.items()
+    }
     return peers, routes
+
+
+def _to_units(flows: TorFlows) -> Mapping[Dpid, Routes]:
+    return {
+        dpid: {goal: by for goal, by in routes_of(dpid, each).items() if goal[1] == UNIT_PREFIX}
+        for dpid, each in flows.items()
+        if dpid != addresses.CORE_DPID and not addresses.tor_rack(dpid)
+    }
 
 
 def table_of(ports: Mapping[Unit, tuple[str, ...]], kept: Kept) -> Timetable:
@@ -518,7 +534,8 @@ def table_of(ports: Mapping[Unit, tuple[str, ...]], kept: Kept) -> Timetable:
         Matching(start_ns, frozenset(circuit(names[a], names[b]) for a, b in peers.items() if a < b))
         for start_ns, peers in zip(kept.starts_ns, kept.peers, strict=True)
     )
-    return Timetable(kept.period_ns, kept.guard_ns, tuple(matchings))
+    routing = (*ROUTINGS, USERS)[kept.routing]
+    return Timetable(kept.period_ns, kept.guard_ns, tuple(matchings), routing)
 
 
 def leaving_turn(state: State) -> CircuitTurn:

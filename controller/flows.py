@@ -179,7 +179,11 @@ def tor_flows(
 ) -> TorFlows:
     """Return the flows of each unit's switches: over the circuits, and the core, whose links are not down."""
     units, has_core = (unit.index for unit in topology.units), topology.core_link is not None
-    hops = next_hops(circuits, units, has_core, down)
+    return flows_by(topology, next_hops(circuits, units, has_core, down))
+
+
+def flows_by(topology: Topology, hops: Hops) -> TorFlows:
+    """Return the flows of each unit's switches by these first hops."""
     return TorFlows(topology.switches, tuple((unit.racks, unit.hosts) for unit in topology.units), hops)
 
 

@@ -13,6 +13,7 @@ from testbed.dataplanes.folders import Router
 from testbed.ocs.glimpses import Glimpses, Turned
 from testbed.ocs.timetable import Kept, Timetable
 from testbed.topology.addresses import Dpid
+from testbed.wire.places import Frames
 
 if TYPE_CHECKING:
     from testbed.dataplanes.xdp.plane import PinnedPlane
@@ -50,11 +51,11 @@ class Plane(Protocol):
         self,
         table: Timetable,
         peers: Sequence[Mapping[int, int]],
-        routes: Sequence[Mapping[Dpid, Routes]],
+        routes: Mapping[Frames, Sequence[Mapping[Dpid, Routes]]],
         start_ns: Callable[[], int],
     ) -> None:
-        """Start a timetable with each matching's peers and routes; `start_ns` is called last, for
-        its start.
+        """Start a timetable with each matching's peers, and its routes for each kind of frames; `start_ns` is
+        called last, for its start.
         """
 
     def leave(self, peers: Peers, dark_ns: Darkness) -> Turned:

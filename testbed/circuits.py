@@ -150,7 +150,10 @@ def _queue(queue: CalendarStatus) -> str:
 
 
 def _schedule(table: TimetableStatus) -> list[str]:
-    head = f"every {table.period_ms:g} ms, each dark for {table.guard_ms:g} ms first:"
+    from testbed.wire.places import AT_ONCE
+
+    by = "" if table.routing == AT_ONCE else f", routing {table.routing}"
+    head = f"every {table.period_ms:g} ms, each dark for {table.guard_ms:g} ms first{by}:"
     matchings = [f"from {each.start_ms:g} ms: {_shown(each.circuits)}" for each in table.matchings]
     return [head, *matchings]
 

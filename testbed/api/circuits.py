@@ -11,7 +11,8 @@ from testbed.client import rpc
 from testbed.client.caller import Caller
 from testbed.client.runtime import Runtime
 from testbed.errors import RequestError
-from testbed.ocs.timetable import parse
+from testbed.ocs.timetable import parse, with_hops
+from testbed.plugins.user_class import is_users
 from testbed.topology.yaml_text import read_yaml
 
 ANSWER_TIMEOUT_S = 200.0  # the longest dark time that can be configured is 120 s; the rest is for the work
@@ -124,14 +125,12 @@ class CircuitControl:
 
     def schedule(self, timetable: Any, force: bool = False) -> dict[str, Any]:
         """Start a timetable, given as the content of a file (docs/configuration.md) or as its path. Return
-        the timetable as the controller accepted it. Raises RequestError if it hinders a running job, unless
-        `force` is set.
+        the timetable as the controller accepted it. A `routing` that is a class of yours is asked here, by
+        this process. Raises RequestError if it hinders a running job, unless `force` is set.
         """
         if isinstance(timetable, str | Path):
             timetable = read_timetable(Path(timetable))
-        else:
-            parse(timetable, None)
-        return dict(self._set("schedule", force, schedule=timetable))
+        return dict(self._set("schedule", force, schedule=_with_routing(timetable)))
 
     def unschedule(self, force: bool = False) -> None:
         """Stop the timetable, and light the circuits that were set before it. Raises RequestError if these do
@@ -196,6 +195,16 @@ def demands_of(action: str, pairs: Sequence[Pair]) -> list[list[str]]:
     if not pairs:
         raise RequestError(f"circuits {action}: pairs of units like u1-u3 are accepted")
     return [_pair(each, "demand", "units like u1-u3") for each in pairs]
+
+
+def _with_routing(data: Any) -> Any:
+    """Check a timetable, and add the hops of a user's routing."""
+    table = parse(data, None)
+    if not is_users(table.routing):
+        return data
+    from testbed.plugins.routing import hops_of
+
+    return with_hops(data, hops_of(table))
 
 
 def circuits_of(action: str, pairs: Sequence[Pair]) -> list[list[str]]:

@@ -27,7 +27,7 @@ from testbed.messages.jobs import NetworkUse
 from testbed.messages.status import CircuitUse
 from testbed.messages.timetable import TimetableBegun, TimetableStatus
 from testbed.ocs.circuits import Circuit, checked, circuit
-from testbed.ocs.routes import next_hops
+from testbed.ocs.routing import planned
 from testbed.ocs.timetable import Timetable, as_data, parse
 from testbed.ocs.using import losing, over_core, used
 from testbed.topology import addresses
@@ -95,7 +95,7 @@ def schedule(
         raise RequestError(f"circuits schedule: {hindered}; --force starts it")
     begun = decode(TimetableStatus, controller("schedule", schedule=request.schedule), "schedule")
     notes = tuple(_notes(topology, parse(request.schedule, topology.planes)))
-    return TimetableBegun(begun.period_ms, begun.guard_ms, begun.matchings, notes)
+    return TimetableBegun(begun.period_ms, begun.guard_ms, begun.matchings, begun.routing, notes)
 
 
 def _notes(topology: Topology, table: Timetable) -> Iterator[str]:
@@ -104,9 +104,7 @@ def _notes(topology: Topology, table: Timetable) -> Iterator[str]:
     """
     units = [unit.index for unit in topology.units]
     apart = set(itertools.permutations(units, 2)) if topology.core_link is None else set()
-    for matching in table.matchings:
-        hops = next_hops(matching.circuits, units)
-        apart -= {(unit, goal) for unit in units for goal in hops[unit]} if apart else set()
+    apart -= planned(units, table, topology.core_link is not None).reached()
     if apart:
         pairs = sorted({(min(pair), max(pair)) for pair in apart})
         names = ", ".join(f"{unit_name(a)}-{unit_name(b)}" for a, b in pairs[:_MOST_PAIRS])

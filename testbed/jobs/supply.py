@@ -28,12 +28,14 @@ from testbed.jobs.attempt import traffic_of
 from testbed.jobs.held_hosts import Holdings
 from testbed.jobs.placement import check_packets, laid_out
 from testbed.machine.interface import Links
-from testbed.messages.coding import decode
+from testbed.messages.coding import decode, plain
 from testbed.messages.controller import CircuitTargets, KeptSchedule, LinksDown, LitCircuits, NetworkLight
 from testbed.messages.timetable import TimetableStatus
 from testbed.ocs.circuits import Circuit, circuit
 from testbed.ocs.plan import plan_planes, servable, up
 from testbed.ocs.routes import next_hops
+from testbed.ocs.routing import at_best
+from testbed.ocs.timetable import parse
 from testbed.plugins.registry import find
 from testbed.plugins.user_class import is_users
 from testbed.telemetry.forecast import Forecast, Prospect, forecast
@@ -435,9 +437,9 @@ def hindrance(
         return "packets wait for no slot here (ocs.calendar_packets, mtu)"
     if layout.forest is not None:
         return "places in several units sum it, and results wait for no slot"
-    joined = set[UnitPair]()
-    for matching in timetable.matchings:
-        joined |= joined_by_circuits(matching.circuits, topology, down)
+    table = parse(plain(timetable), None).without(down)
+    units = [unit.index for unit in topology.units]
+    joined = at_best(units, table, topology.core_link is not None).reached()
     return _apart(layout, joined, "no matching joins")
 
 

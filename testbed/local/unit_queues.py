@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from testbed.dataplanes.xdp.calendar_queues import CalendarQueues
 from testbed.dataplanes.xdp.program import Programs
@@ -27,7 +27,7 @@ class UnitQueues:
     def __init__(self, programs: Programs, topology: Topology) -> None:
         self._topology = topology
         self._queues = CalendarQueues(programs, topology.ocs.calendar_packets, topology.mtu)
-        self._devices = {name: device for name, device, _ in _links(topology)}
+        self._devices = {link.name: link.device for link in _links(topology)}
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -40,7 +40,9 @@ class UnitQueues:
                 route.send(
                     [set_merging(socket.if_nametoindex(addresses.CALENDAR_DEVICES[1]), _MERGE_NOTHING)]
                 )
-            self.set_rates({name: rate_mbps for name, _, rate_mbps in _links(self._topology)})
+            links = list(_links(self._topology))
+            self._queues.lead_out({link.number: link.device for link in links})
+            self.set_rates({link.name: link.rate_mbps for link in links})
             self._stack = stack.pop_all()
         return self
 
@@ -72,16 +74,25 @@ class UnitQueues:
         return self._queues.counts()
 
 
-def _links(topology: Topology) -> Iterator[tuple[str, str, float]]:
-    """Yield the links by which units' switches reach other units, with the device at the switch and the
-    emulated rate in Mb/s, 0: none.
+class _UnitLink(NamedTuple):
+    """A link by which a unit's switch reaches other units: its device at the switch, its port number at the
+    optical switch (of a link to the core, the unit's port 0), and its emulated rate in Mb/s, 0: none.
     """
+
+    name: str
+    device: str
+    number: int
+    rate_mbps: float
+
+
+def _links(topology: Topology) -> Iterator[_UnitLink]:
     for unit in topology.units:
         for port in range(1, unit.optical_ports + 1):
             name = addresses.optical_port_name(unit.index, port)
+            device = addresses.optical_device(unit.index, port)
             rate_mbps = topology.emulated_mbps(topology.optical_mbps(name))
-            yield name, addresses.optical_device(unit.index, port), rate_mbps or 0.0
+            yield _UnitLink(name, device, addresses.oxc_port_number(unit.index, port), rate_mbps or 0.0)
         if topology.core_link:
-            name = addresses.core_link_name(unit.index)
+            name, device = addresses.core_link_name(unit.index), addresses.core_device(unit.index)
             rate_mbps = topology.emulated_mbps(topology.core_mbps(name))
-            yield name, addresses.core_device(unit.index), rate_mbps or 0.0
+            yield _UnitLink(name, device, addresses.oxc_port_number(unit.index, 0), rate_mbps or 0.0)

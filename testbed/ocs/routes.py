@@ -40,6 +40,12 @@ def _graph(circuits: Iterable[Circuit], units: Iterable[Unit]) -> tuple[nx.Graph
     return graph, ports
 
 
+def joined(circuits: Iterable[Circuit], units: Iterable[Unit]) -> tuple[dict[Unit, tuple[Unit, ...]], Ports]:
+    """Return the units that circuits join to each unit, sorted; and the ports of each directed pair."""
+    graph, ports = _graph(circuits, units)
+    return {unit: tuple(sorted(graph[unit])) for unit in graph}, ports
+
+
 class Hops(Mapping[Unit, dict[Unit, tuple[int, ...]]]):
     """First hops of shortest paths: for each unit and each other unit that it can reach, the optical ports of
     all circuits to the same next unit, over which packets are spread (`testbed.wire.spreading`). Unreachable

@@ -6,18 +6,33 @@ Each matching begins with a dark guard time, in which mirrors and transceivers w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from testbed.errors import RequestError
-from testbed.ocs.circuits import Circuit, checked
+from testbed.ocs.circuits import Circuit, carrying, checked
 from testbed.topology.addresses import parse_optical_port
 from testbed.topology.fields import shown
-from testbed.wire.places import MAX_MATCHINGS
+from testbed.topology.units import Unit
+from testbed.wire.places import AT_ONCE, MAX_MATCHINGS, ROUTINGS, Frames
 
 SHORTEST_MS, LONGEST_MS = 1.0, 60_000.0
-_KEYS, _MATCHING_KEYS = ("period_ms", "guard_ms", "matchings"), ("start_ms", "circuits")
+USERS = "FILE.py:CLASS"
+_KEYS, _MATCHING_KEYS = ("period_ms", "guard_ms", "routing", "matchings"), ("start_ms", "circuits")
+_HOPS = "hops"  # of a user's routing: what `testbed circuits schedule` adds
+
+
+class Hop(NamedTuple):
+    """A step that frames for a goal may take in a matching: from a unit to those that circuits join to it. Of
+    SPARE frames the goal is the unit that the step leads to.
+    """
+
+    frames: Frames
+    matching: int
+    unit: Unit
+    goal: Unit
+    to: tuple[Unit, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +45,24 @@ class Matching:
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """Matchings in the order of their starts, the first at 0; each begins with `guard_ns` of darkness."""
+    """Matchings in the order of their starts, the first at 0. At the beginning of each, circuits that were
+    not in the one before are dark for `guard_ns`. `hops` are a user's `routing`'s.
+    """
 
     period_ns: int
     guard_ns: int
     matchings: tuple[Matching, ...]
+    routing: str = AT_ONCE
+    hops: tuple[Hop, ...] = ()
+
+    def without(self, down: Collection[str]) -> Timetable:
+        """Return the timetable without circuits of ports that are down."""
+        left = (replace(each, circuits=carrying(each.circuits, down)) for each in self.matchings)
+        return replace(self, matchings=tuple(left))
+
+    def staying(self, number: int) -> frozenset[Circuit]:
+        """Return the circuits of a matching that are in the matching before as well: they are not dark."""
+        return self.matchings[number].circuits & self.matchings[number - 1].circuits
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +77,21 @@ class TimetableRun:
 @dataclass(frozen=True, slots=True)
 class Kept:
     """A timetable as a data plane stores it: the start of each matching, and its pairs of ports, as peers by
-    port number.
+    port number; and the number of its routing, len(ROUTINGS) for a user's.
     """
 
     period_ns: int
     guard_ns: int
     starts_ns: tuple[int, ...]
     peers: tuple[Mapping[int, int], ...]
+    routing: int = 0
 
 
 def parse(data: Any, ports: Iterable[str] | None) -> Timetable:
     """Parse a user's timetable. `ports` is None where the testbed's ports are not known. RequestError names
     the key, its value and what is accepted.
     """
-    _check_keys("schedule", data, _KEYS)
+    _check_keys("schedule", data, _KEYS, _HOPS)
     period_ms = _milliseconds("period_ms", data.get("period_ms"), SHORTEST_MS, LONGEST_MS)
     guard_ms = _milliseconds("guard_ms", data.get("guard_ms", 0), 0.0, period_ms)
     listed = data.get("matchings")
@@ -97,14 +126,21 @@ def parse(data: Any, ports: Iterable[str] | None) -> Timetable:
         except RequestError as error:
             raise RequestError(f"matchings[{number}].circuits: {error}") from None
         matchings.append(Matching(round(start_ms * 1e6), circuits))
-    return Timetable(round(period_ms * 1e6), round(guard_ms * 1e6), tuple(matchings))
+    return Timetable(
+        round(period_ms * 1e6),
+        round(guard_ms * 1e6),
+        tuple(matchings),
+        _routing(data.get("routing", AT_ONCE)),
+        tuple(_hops(data.get(_HOPS, ()), len(matchings))),
+    )
 
 
 def as_data(timetable: Timetable) -> dict[str, Any]:
-    """Convert a timetable to the data that `parse` reads."""
+    """Convert a timetable, without the hops of a user's routing, to the data that `parse` reads."""
     return {
         "period_ms": timetable.period_ns / 1e6,
         "guard_ms": timetable.guard_ns / 1e6,
+        "routing": timetable.routing,
         "matchings": [
             {"start_ms": each.start_ns / 1e6, "circuits": [list(c.ports) for c in sorted(each.circuits)]}
             for each in timetable.matchings
@@ -112,11 +148,38 @@ def as_data(timetable: Timetable) -> dict[str, Any]:
     }
 
 
-def _check_keys(what: str, data: Any, keys: tuple[str, ...]) -> None:
+def with_hops(data: Mapping[str, Any], hops: Iterable[Hop]) -> dict[str, Any]:
+    """Add the hops of a user's routing to the data that `parse` reads."""
+    return {**data, _HOPS: [[*hop[:-1], list(hop.to)] for hop in hops]}
+
+
+def _routing(name: Any) -> str:
+    if not isinstance(name, str) or not (name in ROUTINGS or ":" in name):
+        raise RequestError(f"routing: {shown(name)}; {', '.join(ROUTINGS)}, {USERS} are accepted")
+    return name
+
+
+def _hops(rows: Any, count: int) -> list[Hop]:
+    kinds = [each.value for each in Frames]
+    hops = []
+    for row in rows if isinstance(rows, list | tuple) else [rows]:
+        match row:
+            case [int(frames), int(matching), int(unit), int(goal), [*to]] if (
+                frames in kinds and 0 <= matching < count and all(isinstance(each, int) for each in to)
+            ):
+                hops.append(Hop(Frames(frames), matching, Unit(unit), Unit(goal), tuple(map(Unit, to))))
+            case _:
+                raise RequestError(
+                    f"{_HOPS}: {shown(row)}; [kind of frames, matching, unit, goal, [units]] is accepted"
+                )
+    return hops
+
+
+def _check_keys(what: str, data: Any, keys: tuple[str, ...], *others: str) -> None:
     if not isinstance(data, Mapping):
         raise RequestError(f"{what}: {shown(data)}; a mapping with the keys {', '.join(keys)} is accepted")
     for key in data:
-        if key not in keys:
+        if key not in (*keys, *others):
             raise RequestError(f"{what}: {shown(key)} is no key; {', '.join(keys)} are accepted")
 
 

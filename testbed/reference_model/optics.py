@@ -59,8 +59,10 @@ class CrossConnect:
             table, peers, start_ns = self._kept
             phase_ns = (now_ns - start_ns) % table.period_ns
             number = max(n for n, each in enumerate(table.matchings) if each.start_ns <= phase_ns)
-            is_dark = phase_ns - table.matchings[number].start_ns < table.guard_ns
-            return is_dark, peers[number].get(port)
+            peer = peers[number].get(port)
+            stays = peers[number - 1].get(port) == peer and now_ns - self._kept[2] >= table.guard_ns
+            is_guard = phase_ns - table.matchings[number].start_ns < table.guard_ns
+            return is_guard and not (stays and peer), peer
         lit = self._ports[port]
         is_early = now_ns < lit.dark_at_ns
         return not is_early and now_ns < lit.lit_at_ns, lit.before if is_early else lit.peer

@@ -11,17 +11,20 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from testbed.aggregation.system import Layout
 from testbed.messages.coding import plain
 from testbed.messages.controller import CrossedFrames, LinksDown, NetworkLight, ReconfigurationEvent
 from testbed.ocs.circuits import Circuit, carrying, circuit
 from testbed.ocs.routes import next_hops
+from testbed.ocs.routing import Plan, at_best
 from testbed.ocs.timetable import Timetable, TimetableRun, parse
 from testbed.ocs.using import over_core, used
 from testbed.topology import addresses
 from testbed.topology.addresses import parse_optical_port
 from testbed.topology.units import Unit, UnitPair
+from testbed.wire.places import AT_ONCE
 
 ALWAYS = ((0.0, 1.0),)  # windows of a pair that is always joined; the period is 1 s
 
@@ -117,19 +120,53 @@ class _Stretch:
     table: Timetable | None = None
     origin_s: float = 0.0
 
-    def matchings(self) -> Iterator[tuple[float, float, frozenset[Circuit]]]:
-        """Yield begin and end within a period, and the circuits lit between them."""
+    def lit(self) -> Iterator[frozenset[Circuit]]:
+        """Yield the circuits that are lit at the same time, of each matching if a timetable runs."""
         if self.table is None:
-            yield 0.0, 1.0, carrying(self.circuits, self.dark)
+            yield carrying(self.circuits, self.dark)
+        else:
+            for matching in self.table.without(self.dark).matchings:
+                yield matching.circuits
+
+    def open(self, pair: UnitPair, units: tuple[Unit, ...]) -> Iterator[tuple[float, float, int]]:
+        """Yield begin and end, within a period, of each window in which traffic of a pair of units can leave,
+        and over how many circuits at once.
+        """
+        if self.table is None:
+            circuits = carrying(self.circuits, self.dark)
+            if pair[1] in next_hops(circuits, units)[pair[0]]:
+                yield 0.0, 1.0, _direct(circuits, pair)
             return
-        starts = [matching.start_ns for matching in self.table.matchings]
-        for matching, end_ns in zip(self.table.matchings, [*starts[1:], self.table.period_ns], strict=True):
-            lit = carrying(matching.circuits, self.dark)
-            yield (matching.start_ns + self.table.guard_ns) / 1e9, end_ns / 1e9, lit
+        table = self.table.without(self.dark)
+        plan = _plan(units, table)
+        ends_ns = [*(matching.start_ns for matching in table.matchings[1:]), table.period_ns]
+        for number, end_ns in enumerate(ends_ns):
+            ports = plan.names(number, pair)
+            if ports:
+                matching, staying = table.matchings[number], table.staying(number)
+                is_dark = ports.isdisjoint(end for each in staying for end in each.ports)
+                begin_ns = matching.start_ns + table.guard_ns * is_dark
+                is_direct = table.routing == AT_ONCE
+                count = _direct(matching.circuits, pair) if is_direct else len(ports)
+                yield begin_ns / 1e9, end_ns / 1e9, count
+
+    @property
+    def detours(self) -> bool:
+        """Return whether any unit may pass on traffic of any others, in any matching."""
+        return self.table is not None and self.table.routing not in (AT_ONCE, "direct", "opera")
 
     @property
     def period_s(self) -> float:
         return self.table.period_ns / 1e9 if self.table else 1.0
+
+
+@lru_cache(8)  # a job's links are asked for pair by pair
+def _plan(units: tuple[Unit, ...], table: Timetable) -> Plan:
+    return at_best(units, table)
+
+
+def _direct(circuits: Iterable[Circuit], pair: UnitPair) -> int:
+    return sum(set(each.units) == set(pair) for each in circuits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +206,12 @@ class LitNetwork:
         windows, most = [], 1
         for stretch in self.stretches:
             open_: list[tuple[float, float]] = []
-            for begin_s, end_s, circuits in stretch.matchings():
-                most = max(most, sum(set(each.units) == set(pair) for each in circuits))
-                if pair[1] in next_hops(circuits, self.units, False)[pair[0]]:
-                    if open_ and open_[-1][1] == begin_s:
-                        open_[-1] = (open_[-1][0], end_s)
-                    else:
-                        open_.append((begin_s, end_s))
+            for begin_s, end_s, count in stretch.open(pair, self.units):
+                most = max(most, count)
+                if open_ and open_[-1][1] == begin_s:
+                    open_[-1] = (open_[-1][0], end_s)
+                else:
+                    open_.append((begin_s, end_s))
             windows.append(
                 Windows(stretch.began_s, stretch.ended_s, stretch.origin_s, stretch.period_s, tuple(open_))
             )
@@ -200,10 +236,11 @@ class LitNetwork:
         links: dict[UnitPair, set[str]] = {pair: set() for pair in pairs}
         numbered = dict(enumerate(links))
         asked = {number: (pair,) for number, pair in numbered.items()}
-        lit = {(lit, stretch.dark) for stretch in self.stretches for _, _, lit in stretch.matchings()}
-        for circuits, down in lit:
+        lit = {(lit, stretch.dark, stretch.detours) for stretch in self.stretches for lit in stretch.lit()}
+        for circuits, down, detours in lit:
             for number, taken in used(circuits, self.units, asked, self.has_core, down).items():
-                links[numbered[number]] |= {end for each in taken for end in each.ports}
+                through = circuits if detours else taken
+                links[numbered[number]] |= {end for each in through for end in each.ports}
             if self.has_core:
                 for pair, ways in links.items():
                     ways |= {addresses.core_link_name(unit) for unit in over_core(circuits, [pair], down)}

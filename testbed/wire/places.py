@@ -49,6 +49,25 @@ class Role(Choice):
     TOP = int(SlotState.FINAL), "it is the result"
 
 
+class Frames(Choice):
+    """The kinds of frames that a routing over a timetable may treat differently. Kinds without routes of
+    their own go as OWN.
+    """
+
+    OWN = 0, "of the unit's hosts"
+    CARRIED = 1, "of other units, which came over a circuit"
+    BULK = 2, "of the unit's hosts, with the mark of bulk traffic: DSCP CS1 or LE (RFC 8622)"
+    SPARE = (
+        3,
+        "of the unit's hosts, beyond what the next direct circuit takes; the goal is the next unit",
+    )
+
+
+AT_ONCE = "at-once"
+ROUTINGS = (AT_ONCE, "direct", "vlb", "hoho", "opera")
+"""How frames reach units over a timetable (testbed/ocs/routing.py), by number; the next is a user's class."""
+
+
 class Sum(Choice):
     """Flags of a slot."""
 
@@ -104,13 +123,17 @@ SIZES: tuple[Number, ...] = (
 )
 """Sizes of the XDP programs' maps."""
 
-MATCHING_SHIFT = 16
+MATCHING_SHIFT, MATCHING_BITS = 16, 10
+FRAMES_SHIFT = MATCHING_SHIFT + MATCHING_BITS
 WAITS_AGAIN, MOST_RETURNS = 255, 7
 NEVER_NS = 1 << 62
 CALENDAR_NUMBERS = (
     Number("MATCHING_SHIFT", MATCHING_SHIFT, 32, "in a route's owner: above it a matching, from 1, or 0"),
+    Number("MATCHING_BITS", MATCHING_BITS, 32, "of that"),
+    Number("FRAMES_SHIFT", FRAMES_SHIFT, 32, "in the same: above it the kind of frames, FRAMES_*"),
     Number("MOST_UNITS", 250, 32, "pods' ToRs and the core have larger numbers, and no optical ports"),
-    Number("WAITS_AGAIN", WAITS_AGAIN, 32, "way of a pass: the frame missed its slot"),
+    Number("CORE_PORT", OPTICAL_STRIDE, 32, "port of a pass: to the core"),
+    Number("WAITS_AGAIN", WAITS_AGAIN, 32, "port of a pass: the frame missed its slot"),
     Number("MOST_RETURNS", MOST_RETURNS, 32, "of a frame to its queue, in the last bits of a pass's time"),
 )
 """Numbers of timetables, and of the passes of frames that wait for a slot in one."""
@@ -216,7 +239,7 @@ SLOT = Record(
 ROUTE_KEY = Record(
     "route_key",
     (
-        Member("owner", U32, "number of the switch; above its 16 bits that of a matching, from 1, or 0"),
+        Member("owner", U32, "number of the switch; above MATCHING_SHIFT a matching's, and FRAMES_*"),
         Member("ip", BE32, "network part"),
         Member("prefix", U32, "32, 24 or 0"),
         Member("way", U32, "of several parallel circuits, from 0"),
@@ -228,7 +251,8 @@ ROUTE = Record(
     (
         Member("ifindex", U32, "0: nowhere, Open vSwitch drops it"),
         Member("mac", Kind.U8, "new destination; all zero: leave it", 6),
-        Member("ways", Kind.U16, "how many circuits in parallel; said by way 0"),
+        Member("ways", Kind.U8, "how many circuits in parallel; said by way 0"),
+        Member("stays", Kind.U8, "whether the circuit was in the timetable's matching before as well"),
         Member("number", U32, "port number at the optical switch, 0: a host's"),
     ),
 )
@@ -272,6 +296,7 @@ TIMETABLE = Record(
         Member("period_ns", U64),
         Member("guard_ns", U64, "of darkness at the beginning of each matching"),
         Member("count", U64, "matchings"),
+        Member("routing", U64, "index into ROUTINGS (testbed/wire/places.py)"),
         Member(
             "starts_ns", U64, "when each begins in a period, the first at 0; else NEVER_NS", MAX_MATCHINGS
         ),
@@ -282,7 +307,14 @@ MEETING_KEY = Record(
     "meeting_key", (Member("port", U32), Member("matching", U32, "its number in the timetable"))
 )
 
-MEETING = Record("meeting", (Member("peer", U32), Member("ifindex", U32, "of the device there")))
+MEETING = Record(
+    "meeting",
+    (
+        Member("peer", U32),
+        Member("ifindex", U32, "of the device there"),
+        Member("stays", U32, "whether it was the peer in the matching before as well: then it is not dark"),
+    ),
+)
 
 CROSSINGS = Record(
     "crossings",

@@ -103,6 +103,8 @@ def places_header() -> str:
         "",
         *_defines(places.CALENDAR_NUMBERS),
         "",
+        *_defines(named("FRAMES_", places.Frames, 32)),
+        "",
         *_defines(named("PORT_", places.Port, 32)),
         "",
         *_defines(named("ROLE_", places.Role, 32)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from testbed.topology.units import Unit
 
 PORT = 7000
 ECT = 2  # the sender reacts to marks
+BULK = 8 << 2  # DSCP CS1
 ROOM = 40
 SLOT_MS = 5
 _HERE = Path(__file__).with_name("numbered.py")
@@ -112,6 +114,107 @@ def every_pair(network: Network, described: dict[str, Any] | None = None) -> dic
         came = [flow.came() for flow in flows]
         seen = _seen(network)
     return {"came": [each["numbers"] for each in came], **seen}
+
+
+def rotor(units: int) -> str:
+    """Return so many units of a host and a port each, whose links have 40 Mb/s."""
+    circuits = round_robin(units)[0]
+    return json.dumps(
+        {"units": [{"hosts": 1}] * units, "optical_ports": 1, "scale": 1000, "ocs": {"circuits": circuits}}
+    )
+
+
+def round_robin(units: int) -> list[list[list[str]]]:
+    """Return matchings that join each pair of an even number of units once."""
+    first, *others = range(1, units + 1)
+    matchings = []
+    for _ in others:
+        order = [first, *others]
+        pairs = [(order[place], order[-1 - place]) for place in range(units // 2)]
+        matchings.append([[f"u{a}o1", f"u{b}o1"] for a, b in pairs])
+        others = [others[-1], *others[:-1]]
+    return matchings
+
+
+def rotation(matchings: Sequence[Any], routing: str, guard_ms: float = 0.5) -> dict[str, Any]:
+    """Return a timetable of these matchings, of SLOT_MS each."""
+    return {
+        "period_ms": SLOT_MS * len(matchings),
+        "guard_ms": guard_ms,
+        "routing": routing,
+        "matchings": [
+            {"start_ms": SLOT_MS * place, "circuits": circuits} for place, circuits in enumerate(matchings)
+        ],
+    }
+
+
+def permutation(network: Network) -> dict[str, Any]:
+    """Send from each of eight units to one other, more than the circuits between the two carry."""
+    found = {}
+    for routing in ("direct", "vlb"):
+        with _scheduled(network, rotation(round_robin(8), routing)):
+            flows = [Flow(network, unit, unit % 8 + 1) for unit in range(1, 9)]
+            for flow in flows:
+                flow.send(4000, 0.5)
+            came = [flow.came()["numbers"] for flow in flows]
+            found[routing] = {"came": [len(each) for each in came], "again": _again(came), **_seen(network)}
+    return found
+
+
+def _again(came: Sequence[Sequence[int]]) -> int:
+    return sum(len(each) - len(set(each)) for each in came)
+
+
+def soonest(network: Network) -> dict[str, Any]:
+    """Return the mean round trips of ping, in ms, between units that meet once in seven slots."""
+    found = {}
+    for routing in ("direct", "hoho"):
+        with _scheduled(network, rotation(round_robin(8), routing)):
+            argv = ["ping", "-q", "-c", "300", "-i", "0.013", "10.0.5.1"]
+            ping = network.machine.fabric.popen_in("u1h1", argv, stdout=subprocess.PIPE)
+            text = ping.communicate()[0].decode()
+            loss, mean = re.search(r"([0-9]+)% packet loss", text), re.search(r"= [^/]*/([0-9.]+)/", text)
+            assert loss, text
+            assert mean, text
+            found[routing] = {"loss": int(loss[1]), "mean_ms": float(mean[1]), **_seen(network)}
+    return found
+
+
+def ring(units: int) -> str:
+    """Return so many units of a host and two ports each."""
+    circuits = _ring(units)
+    return json.dumps(
+        {"units": [{"hosts": 1}] * units, "optical_ports": 2, "scale": 1000, "ocs": {"circuits": circuits}}
+    )
+
+
+def _ring(units: int, less: Sequence[int] = ()) -> list[list[str]]:
+    """Return a circle of circuits, without those that begin at units of `less`."""
+    return [[f"u{unit}o2", f"u{unit % units + 1}o1"] for unit in range(1, units + 1) if unit not in less]
+
+
+def bulk(network: Network) -> dict[str, Any]:
+    """Over a ring that always joins all, send to the unit on the far side, with and without bulk's mark;
+    a matching of its own joins the two once in a period.
+    """
+    across = [["u1o2", "u3o1"], ["u2o2", "u4o1"]]
+    with _scheduled(network, rotation([_ring(4)] * 3 + [across], "opera")):
+        quick, slow = Flow(network, 1, 3), Flow(network, 2, 4)
+        quick.send(300, 2.0)
+        slow.send(300, 2.0, BULK)
+        came = [quick.came()["numbers"], slow.came()["numbers"]]
+        return {"came": came, **_seen(network)}
+
+
+def staying(network: Network) -> dict[str, Any]:
+    """Send by a circuit that is in every matching, and by one that is dark for most of its slots."""
+    pairs = [["u1o1", "u2o1"], ["u3o1", "u4o1"]], [["u1o1", "u2o1"]]
+    with _scheduled(network, rotation(pairs, "direct", guard_ms=SLOT_MS - 0.5)):
+        flows = [Flow(network, 1, 2), Flow(network, 3, 4)]
+        for flow in flows:
+            flow.send(2000, 0.5)
+        came = [flow.came()["numbers"] for flow in flows]
+        return {"came": came, **_seen(network)}
 
 
 def full(network: Network) -> dict[str, Any]:

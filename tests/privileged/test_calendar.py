@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.privileged.calendar_scenarios import ROOM, rig
+from tests.privileged.calendar_scenarios import ROOM, rig, ring, rotor
 from tests.privileged.inside import findings
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs"), pytest.mark.usefixtures("nothing_left")]
@@ -54,4 +54,47 @@ def test_a_frame_that_its_thread_sends_late_waits_for_the_next_slot() -> None:
     assert sorted(seen["came"]) == [*range(20), *range(100, 110), *range(200, 210)]
     assert seen["before"]["missed"] + 20 <= seen["queues"]["u1-u2"]["missed"]
     assert seen["verdicts"]["missed"] >= 20
+    assert seen["lost"] == 0
+
+
+def test_valiants_detours_carry_what_direct_circuits_have_no_time_for() -> None:
+    """Of a permutation's demand, direct circuits carry one seventh, and detours of two hops a half."""
+    seen = findings("calendar_scenarios:permutation", rotor(8))
+    direct, vlb = seen["direct"], seen["vlb"]
+    assert sum(vlb["came"]) > 2 * sum(direct["came"])
+    assert all(by_vlb > by_direct for by_vlb, by_direct in zip(vlb["came"], direct["came"], strict=True))
+    for each in (direct, vlb):
+        assert each["again"] == 0 == each["lost"]
+        queues = each["queues"].values()
+        assert sum(queue["waiting"] + queue["unlit"] for queue in queues) == 0
+    counts = [(queue["sent"], queue["dropped"]) for queue in vlb["queues"].values()]
+    assert sum(vlb["came"] + direct["came"]) + sum(dropped for _, dropped in counts) == 8 * 2 * 4000
+
+
+def test_hop_on_hop_off_arrives_sooner_than_the_direct_circuit() -> None:
+    seen = findings("calendar_scenarios:soonest", rotor(8))
+    assert seen["direct"]["loss"] == seen["hoho"]["loss"] == 0
+    assert seen["hoho"]["mean_ms"] < seen["direct"]["mean_ms"]
+    assert seen["hoho"]["lost"] == 0
+
+
+def test_opera_sends_bulk_traffic_by_direct_circuits_alone() -> None:
+    seen = findings("calendar_scenarios:bulk", ring(4))
+    quick, slow = seen["came"]
+    assert sorted(quick) == sorted(slow) == [*range(300)]
+    hops = {name: queue["sent"] for name, queue in seen["queues"].items()}
+    assert hops["u2-u4"] == 300, "bulk leaves once"
+    assert hops["u1-u3"] == 300
+    passed_on = sum(hops.get(f"u{unit}-u3", 0) for unit in (2, 4))
+    assert passed_on > 100, "what is not bulk goes round the ring"
+    assert "u1-u4" not in hops
+    assert "u3-u4" not in hops
+    assert seen["lost"] == 0
+
+
+def test_a_circuit_that_stays_is_not_dark() -> None:
+    seen = findings("calendar_scenarios:staying", rig())
+    stays, is_dark = (len(each) for each in seen["came"])
+    assert stays == 2000
+    assert is_dark < 1000
     assert seen["lost"] == 0

@@ -30,7 +30,8 @@ DESCRIBED = {"period_ms": 5, "matchings": [{"start_ms": 0, "circuits": [["u1o1",
         ),
         (
             "x" * 80,
-            f"schedule: {'x' * 57}...; a mapping with the keys period_ms, guard_ms, matchings is accepted",
+            f"schedule: {'x' * 57}...; a mapping with the keys period_ms, guard_ms, routing, matchings is "
+            "accepted",
         ),
     ],
 )

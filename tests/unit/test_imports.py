@@ -157,6 +157,7 @@ CONTROLLER_MAY = frozenset(
         "testbed.optics",
         "testbed.ocs",
         "testbed.topology",
+        "testbed.wire",
         "testbed.plugins.optical",
         "testbed.plugins.user_class",
         "testbed.client",

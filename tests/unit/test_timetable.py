@@ -20,6 +20,7 @@ from testbed.ocs.glimpses import Turned
 from testbed.ocs.timetable import Matching, Timetable, as_data, parse
 from testbed.optics.model import DarkTimes
 from testbed.topology import catalogue, load
+from testbed.wire.places import Frames
 from tests.unit.model_switches import ModelPlane, circuits, number
 from tests.unit.test_controller import connected
 
@@ -54,8 +55,11 @@ def meeting(*pairs: list[Any]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ([], "schedule: []; a mapping with the keys period_ms, guard_ms, matchings is accepted"),
-        (described(gap_ms=1), "schedule: gap_ms is no key; period_ms, guard_ms, matchings are accepted"),
+        ([], "schedule: []; a mapping with the keys period_ms, guard_ms, routing, matchings is accepted"),
+        (
+            described(gap_ms=1),
+            "schedule: gap_ms is no key; period_ms, guard_ms, routing, matchings are accepted",
+        ),
         (described(period_ms="5"), "period_ms: 5; 1 to 60000 ms is accepted"),
         (described(period_ms=0.5), "period_ms: 0.5; 1 to 60000 ms is accepted"),
         (described(guard_ms=-1), "guard_ms: -1; 0 to 5 ms is accepted"),
@@ -124,7 +128,7 @@ def test_the_controller_has_it_kept_and_changes_no_circuit_meanwhile(tmp_path: P
     _, peers, routes = plane.table
     a, b, c, d = (number(port) for port in ("u1o1", "u2o1", "u3o1", "u4o1"))
     assert peers == [{a: b, b: a, c: d, d: c}, {a: c, c: a}]
-    assert [set(by_unit[1]) & {("10.0.2.0", 24), ("10.0.3.0", 24)} for by_unit in routes] == [  # type: ignore[attr-defined]
+    assert [set(by_unit[1]) & {("10.0.2.0", 24), ("10.0.3.0", 24)} for by_unit in routes[Frames.OWN]] == [  # type: ignore[attr-defined]
         {("10.0.2.0", 24)},
         {("10.0.3.0", 24)},
     ], "each matching's routes are over its own circuits"

@@ -93,6 +93,13 @@ class CalendarQueues:
     def _lead_to(self, ifindex: int) -> None:
         map_update(self._programs.map_fd("calendars"), u32(0), u32(ifindex))
 
+    def lead_out(self, devices: Mapping[int, str]) -> None:
+        """Set the devices by which frames leave, by port number at the optical switch; by a unit's port 0, to
+        the core.
+        """
+        for number, device in devices.items():
+            map_update(self._programs.map_fd("unit_links"), u32(number), u32(socket.if_nametoindex(device)))
+
     def set_rates(self, bytes_per_s: Mapping[str, int]) -> None:
         """Set the rates of links, by the device of a unit's switch; 0: unlimited."""
         with self._using:

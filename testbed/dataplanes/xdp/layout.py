@@ -79,6 +79,7 @@ def _of_the_core(lanes: int) -> dict[str, tuple[np.dtype, np.dtype]]:
         "glimpses": (DEVICE, GLIMPSE),
         "timetables": (DEVICE, TIMETABLE),
         "meetings": (MEETING_KEY, MEETING),
+        "unit_links": (DEVICE, DEVICE),
         "copies": (DEVICE, COPY),
         "pullers": (PULLER_KEY, PULLER),
         "slots_template": (DEVICE, slot(lanes)),

@@ -25,7 +25,7 @@ from testbed.aggregation.entries import NO_IP
 from testbed.aggregation.program import ProgramSource
 from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.program import Programs, in_namespace, possible_cpus, verdict_counts
-from testbed.dataplanes.xdp.routes import PinnedRoutes, Routes, ip_number, packed_routes
+from testbed.dataplanes.xdp.routes import PinnedRoutes, Routes, ip_number, of_matching, packed_routes
 from testbed.dataplanes.xdp.syscall import (
     XDP_DROP,
     XDP_TX,
@@ -55,6 +55,7 @@ from testbed.wire.places import (
     MAX_OPTICAL_PORTS,
     NOBODY,
     OPTICAL_STRIDE,
+    Frames,
     Port,
 )
 from testbed.wire.records import Column, columns, filled
@@ -151,8 +152,14 @@ def _meeting_key(port: int, matching: int) -> bytes:
     return filled(layout.MEETING_KEY, port=port, matching=matching).tobytes()
 
 
-def _meeting(peer: int, ifindex: int) -> bytes:
-    return filled(layout.MEETING, peer=peer, ifindex=ifindex).tobytes()
+def _meeting(peer: int, ifindex: int, stays: bool) -> bytes:
+    return filled(layout.MEETING, peer=peer, ifindex=ifindex, stays=stays).tobytes()
+
+
+def _staying_devices(table: Timetable, number: int) -> frozenset[str]:
+    """Return the devices at units' switches of a matching's circuits that are in the one before as well."""
+    ports = (addresses.parse_optical_port(port) for each in table.staying(number) for port in each.ports)
+    return frozenset(addresses.optical_device(*port) for port in ports)
 
 
 class PinnedPlane:
@@ -250,21 +257,27 @@ class PinnedPlane:
         self,
         table: Timetable,
         peers: Sequence[Mapping[int, int]],
-        routes: Sequence[Mapping[Dpid, Routes]],
+        routes: Mapping[Frames, Sequence[Mapping[Dpid, Routes]]],
         start_ns: Callable[[], int],
     ) -> None:
-        """Start a timetable, with the peers by port and routes by switch of each matching; see
-        `KeptTimetable.keep`.
+        """Start a timetable, with the peers by port of each matching, and for each kind of frames the routes
+        by switch of each matching; see `KeptTimetable.keep`.
         """
         meetings = {
-            _meeting_key(port, number): _meeting(peer, self._device_of(peer))
+            _meeting_key(port, number): _meeting(
+                peer, self._device_of(peer), stays=peers[number - 1].get(port) == peer
+            )
             for number, met in enumerate(peers)
             for port, peer in met.items()
         }
+        staying = [_staying_devices(table, number) for number in range(len(peers))]
         entries = {
             key: value
-            for number, by_switch in enumerate(routes)
-            for key, value in packed_routes(by_switch.items(), number + 1).items()
+            for frames, by_matching in routes.items()
+            for number, by_switch in enumerate(by_matching)
+            for key, value in packed_routes(
+                by_switch.items(), of_matching(number, frames), staying[number]
+            ).items()
         }
         self._kept.keep(table, meetings, entries, start_ns)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -33,7 +33,7 @@ from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.units import Unit
 from testbed.wire.frame import mac_bytes
-from testbed.wire.places import MATCHING_SHIFT, MAX_ROUTES
+from testbed.wire.places import FRAMES_SHIFT, MATCHING_SHIFT, MAX_ROUTES, Frames
 from testbed.wire.records import Column, columns, filled
 
 Routes = Mapping[tuple[str, int], tuple[tuple[str, ...], str]]
@@ -62,14 +62,17 @@ def ip_number(ip: str) -> int:
     return int.from_bytes(socket.inet_aton(ip), "big")
 
 
-def packed_routes(tables: Iterable[tuple[Dpid, Routes]], matching: int = 0) -> dict[bytes, bytes]:
-    """Encode switches' routes as map entries, in the order in which to write them; `matching` is the number
-    of a timetable's matching, from 1, or 0.
+def packed_routes(
+    tables: Iterable[tuple[Dpid, Routes]], of: int = 0, staying: Collection[str] = ()
+) -> dict[bytes, bytes]:
+    """Encode switches' routes as map entries, in the order in which to write them; `of` (`of_matching`) says
+    to which matching of a timetable they belong, and `staying` which devices' circuits were in the one before
+    it as well.
     """
     entries: dict[bytes, bytes] = {}
     values: dict[tuple[str, int, str], bytes] = {}  # a fabric has far fewer values than keys
     for dpid, routes in tables:
-        owner = u32(matching << MATCHING_SHIFT | dpid)
+        owner = u32(of | dpid)
         for (ip, prefix), (by, mac) in routes.items():
             network, ways = owner + _network(ip, prefix), len(by)
             # way 0 of a route, which holds the number of ways, is written last
@@ -77,7 +80,7 @@ def packed_routes(tables: Iterable[tuple[Dpid, Routes]], matching: int = 0) -> d
                 what = (by[way], ways, mac)
                 value = values.get(what)
                 if value is None:
-                    value = values[what] = _value(*what)
+                    value = values[what] = _value(*what, by[way] in staying)
                 entries[network + _WAYS[way]] = value
     return entries
 
@@ -89,12 +92,18 @@ def _network(ip: str, prefix: int) -> bytes:
     return key.tobytes()[_OWNER_BYTES:-_WAY_BYTES]
 
 
-def _value(device: str, ways: int, mac: str) -> bytes:
+def of_matching(number: int, frames: Frames) -> int:
+    """Return the part of a key's owner for a kind of frames in a timetable's matching, counted from 0."""
+    return int(frames) << FRAMES_SHIFT | (number + 1) << MATCHING_SHIFT
+
+
+def _value(device: str, ways: int, mac: str, stays: bool = False) -> bytes:
     return filled(
         layout.ROUTE,
         ifindex=socket.if_nametoindex(device) if device else 0,
         number=addresses.oxc_number_of(device),
         ways=ways,
+        stays=stays,
         mac=list(mac_bytes(mac)) if mac else 0,
     ).tobytes()
 

@@ -13,7 +13,7 @@ from testbed.dataplanes.xdp import layout
 from testbed.dataplanes.xdp.syscall import map_delete, map_keys, map_lookup, map_update, u32
 from testbed.errors import RequestError, SettingError
 from testbed.ocs.timetable import Kept, Timetable
-from testbed.wire.places import MATCHING_SHIFT, MAX_MATCHINGS, MAX_MEETINGS, MAX_ROUTES, NEVER_NS
+from testbed.wire.places import MATCHING_SHIFT, MAX_MATCHINGS, MAX_MEETINGS, MAX_ROUTES, NEVER_NS, ROUTINGS
 from testbed.wire.records import filled
 
 DIFFER = "schedule: what was set and what is read back differ"
@@ -29,6 +29,7 @@ class TimetableRecord:
     period_ns: int
     guard_ns: int
     count: int
+    routing: int
     starts_ns: tuple[int, ...]
 
     @classmethod
@@ -36,12 +37,14 @@ class TimetableRecord:
         """Make the record of a timetable that has not started."""
         starts_ns = [each.start_ns for each in table.matchings]
         padding = [NEVER_NS] * (MAX_MATCHINGS - len(starts_ns))
-        return cls(0, table.period_ns, table.guard_ns, len(starts_ns), (*starts_ns, *padding))
+        routing = ROUTINGS.index(table.routing) if table.routing in ROUTINGS else len(ROUTINGS)
+        return cls(0, table.period_ns, table.guard_ns, len(starts_ns), routing, (*starts_ns, *padding))
 
     @classmethod
     def read(cls, value: bytes) -> TimetableRecord:
-        start_ns, period_ns, guard_ns, count, starts_ns = np.frombuffer(value, layout.TIMETABLE)[0]
-        return cls(int(start_ns), int(period_ns), int(guard_ns), int(count), tuple(starts_ns.tolist()))
+        *numbers, starts_ns = np.frombuffer(value, layout.TIMETABLE)[0]
+        start_ns, period_ns, guard_ns, count, routing = map(int, numbers)
+        return cls(start_ns, period_ns, guard_ns, count, routing, tuple(starts_ns.tolist()))
 
     def packed(self) -> bytes:
         return filled(layout.TIMETABLE, **asdict(self)).tobytes()
@@ -117,9 +120,10 @@ class KeptTimetable:
             value = map_lookup(self._meetings, key, layout.MEETING.itemsize)
             if value is not None:
                 port, matching = np.frombuffer(key, layout.MEETING_KEY)[0]
-                peer, _ = np.frombuffer(value, layout.MEETING)[0]
+                peer = np.frombuffer(value, layout.MEETING)[0][0]
                 peers[int(matching)][int(port)] = int(peer)
-        return Kept(record.period_ns, record.guard_ns, record.starts_ns[: record.count], tuple(peers))
+        starts_ns = record.starts_ns[: record.count]
+        return Kept(record.period_ns, record.guard_ns, starts_ns, tuple(peers), record.routing)
 
     def start_ns(self) -> int:
         """Return when the running timetable began, or will begin; 0: none runs."""

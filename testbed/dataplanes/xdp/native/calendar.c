@@ -5,9 +5,12 @@
  * such frames here (bpf/calendar.h), so that this thread alone knows what a link has under way. A frame
  * begins before its slot ends; the time by which it ends later is taken from the link's next slot.
  *
- * A frame leaves with a pass in the place of its source address: its unit, the parallel circuit that it
- * takes, and when its slot ends. Programs send it back here where it is late, so that a machine that is busy
- * loses nothing.
+ * A frame leaves with a pass in the place of its source address: its unit, the port by which it leaves, and
+ * when its slot ends. Programs send it back here where it is late, so that a machine that is busy loses
+ * nothing.
+ *
+ * By which ports frames leave in which matching the routes of the timetable say (testbed/ocs/routing.py), for
+ * kinds of frames that its routing treats differently each its own.
  *
  * Compiled by setup.py, called by testbed/dataplanes/xdp/calendar_queues.py through ctypes.
  */
@@ -58,6 +61,10 @@ __attribute__((used)) static const char sources_digest[] = SOURCES_DIGEST;
 #define MOST_BYTES (1ULL << 29) /* that wait in all queues */
 #define RATES (1 << 15)
 #define CORES (UNITS * OPTICAL_STRIDE) /* behind the numbers of optical ports: units' links to the core */
+#define KINDS 3			       /* of frames that wait: FRAMES_OWN, _CARRIED, _BULK */
+#define WORDS (UNITS / 64)	       /* of a set of units */
+#define DSCP_CS1 8
+#define DSCP_LE 1
 
 struct frame {
 	struct frame *next;
@@ -73,17 +80,25 @@ struct counts { /* of one unit's frames for another; read by other threads */
 	int64_t longest_ns;
 };
 
-struct queue {
+struct line { /* frames of one kind */
 	struct frame *first, *last;
 	struct frame *back_first, *back_last; /* missed their slot: to be the first again */
+	uint32_t waiting;
+	uint64_t bytes;
+};
+
+struct queue {
+	struct line lines[KINDS];
 	struct counts counts;
 };
 
 struct link { /* an optical port's, or a unit's to the core */
 	uint32_t ifindex, number; /* of the port at the optical switch, or 0 */
+	uint32_t port;		  /* of a pass */
 	int64_t free_ns; /* from when on it has nothing more to send, in the slot */
-	int64_t lit_ns, end_ns; /* that is lit so long */
+	int64_t begun_ns, end_ns; /* of that */
 	uint64_t bytes_per_s;
+	uint64_t stays[MAX_MATCHINGS / 64]; /* matchings, from 0, whose circuit was in the one before as well */
 };
 
 struct ways { /* by parallel circuits */
@@ -91,10 +106,15 @@ struct ways { /* by parallel circuits */
 	uint32_t links[MOST_WAYS]; /* positions in `links` */
 };
 
-/* One of the plan: the ways of a unit's frames for a goal in a matching. */
+struct neighbours { /* of a unit in a matching, to which frames may leave by light that nothing else needs */
+	uint32_t count;
+	uint8_t units[MOST_WAYS];
+};
+
+/* One of the plan: the ways of a unit's frames of a kind for a goal in a matching. */
 struct place {
-	uint32_t number; /* of matching, unit and goal, and 1; 0: none */
-	uint32_t ways;	 /* a position in `ways` */
+	uint32_t number; /* of kind, matching, unit and goal, and 1; 0: none */
+	uint32_t ways;	 /* a position in `ways`; of FRAMES_SPARE for goal 0, in `neighbours` */
 };
 
 struct calendar {
@@ -109,14 +129,19 @@ struct calendar {
 	uint32_t plan_room, plan_bits, plan_count; /* 2^bits are the room, of which at most half is taken */
 	struct ways *ways; /* the first: none */
 	uint32_t ways_count, ways_room;
-	uint64_t reached[UNITS][UNITS / 64]; /* goals that some matching leads to, by unit */
+	struct neighbours *neighbours;
+	uint32_t neighbours_count, neighbours_room;
+	uint32_t kinds;		      /* bits of those that have ways of their own */
+	uint64_t direct[UNITS][WORDS];  /* goals to which some matching has a way, by unit */
+	uint64_t reached[UNITS][WORDS]; /* the same, or one by a neighbour */
 	struct link *links;
 	uint32_t link_count, link_room;
 	int32_t link_of[CORES + UNITS]; /* positions by number, and 1; 0: none */
 	/* queues by unit and goal */
 	struct queue *queues[UNITS];
-	uint64_t backlog[UNITS][UNITS / 64]; /* goals with frames, by unit */
-	uint8_t turn[UNITS];		     /* the goal that is served first, by unit */
+	uint64_t backlog[UNITS][KINDS][WORDS]; /* goals with frames, by unit */
+	uint8_t turn[UNITS][KINDS];	       /* the goal that is served first, by unit */
+	uint8_t spare_turn[UNITS];
 	uint64_t bytes;			     /* that wait */
 	int64_t ended_ns;		     /* when the last timetable did */
 	int error; /* errno of a send that no later one makes good, which ends the thread */
@@ -165,9 +190,19 @@ static struct place *place_of(struct calendar *c, uint32_t number)
 	return c->plan + at;
 }
 
-static uint32_t number_of(uint32_t matching, uint32_t unit, uint32_t goal)
+static uint32_t number_of(uint32_t kind, uint32_t matching, uint32_t unit, uint32_t goal)
 {
-	return (matching * UNITS + unit) * UNITS + goal + 1;
+	return ((kind * (MAX_MATCHINGS + 1) + matching) * UNITS + unit) * UNITS + goal + 1;
+}
+
+static int has(const uint64_t *set, uint32_t unit)
+{
+	return set[unit / 64] >> (unit & 63) & 1;
+}
+
+static void include(uint64_t *set, uint32_t unit)
+{
+	set[unit / 64] |= 1ULL << (unit & 63);
 }
 
 static int make_plan(struct calendar *c, uint32_t room)
@@ -185,37 +220,85 @@ static int make_plan(struct calendar *c, uint32_t room)
 	return c->plan ? 0 : -1;
 }
 
-static struct ways *ways_of(struct calendar *c, uint32_t matching, uint32_t unit, uint32_t goal)
+/* Of a kind without ways of its own, those of FRAMES_OWN. */
+static struct ways *ways_of(struct calendar *c, uint32_t kind, uint32_t matching, uint32_t unit, uint32_t goal)
 {
-	return c->ways + place_of(c, number_of(matching, unit, goal))->ways;
+	if (!matching || !(c->kinds >> kind & 1))
+		kind = FRAMES_OWN;
+	return c->ways + place_of(c, number_of(kind, matching, unit, goal))->ways;
 }
 
-/* The ways that are written for a matching, a unit and a goal; 0: there is no room. */
-static struct ways *new_ways(struct calendar *c, uint32_t matching, uint32_t unit, uint32_t goal)
+static struct neighbours *neighbours_of(struct calendar *c, uint32_t matching, uint32_t unit)
 {
-	uint32_t number = number_of(matching, unit, goal);
+	struct place *place = place_of(c, number_of(FRAMES_SPARE, matching, unit, 0));
+
+	return place->number ? c->neighbours + place->ways : 0;
+}
+
+/* An array with room for one more; 0: there is none. */
+static void *with_room(void *array, uint32_t count, uint32_t *room, size_t size)
+{
+	uint32_t more = *room ? 2 * *room : 64;
+
+	if (count < *room)
+		return array;
+	array = realloc(array, more * size);
+	if (array)
+		*room = more;
+	return array;
+}
+
+/* The place in the plan of a number that is not there yet; 0: there is no room. */
+static struct place *new_place(struct calendar *c, uint32_t number)
+{
+	if (2 * (c->plan_count + 1) > c->plan_room && make_plan(c, 2 * c->plan_room))
+		return 0;
+	c->plan_count++;
+	return place_of(c, number);
+}
+
+/* The ways that are written for a kind, a matching, a unit and a goal; 0: there is no room. */
+static struct ways *new_ways(struct calendar *c, uint32_t kind, uint32_t matching, uint32_t unit, uint32_t goal)
+{
+	uint32_t number = number_of(kind, matching, unit, goal);
 	struct place *place = place_of(c, number);
+	struct ways *ways;
 
 	if (place->number)
 		return c->ways + place->ways;
-	if (2 * (c->plan_count + 1) > c->plan_room) {
-		if (make_plan(c, 2 * c->plan_room))
-			return 0;
-		place = place_of(c, number);
-	}
-	if (c->ways_count == c->ways_room) {
-		uint32_t room = c->ways_room ? 2 * c->ways_room : 256;
-		struct ways *ways = realloc(c->ways, room * sizeof(*ways));
-
-		if (!ways)
-			return 0;
-		c->ways = ways;
-		c->ways_room = room;
-	}
+	ways = with_room(c->ways, c->ways_count, &c->ways_room, sizeof(*ways));
+	if (!ways)
+		return 0;
+	c->ways = ways;
+	place = new_place(c, number);
+	if (!place)
+		return 0;
 	*place = (struct place){number, c->ways_count};
-	c->plan_count++;
 	c->ways[c->ways_count] = (struct ways){0};
 	return c->ways + c->ways_count++;
+}
+
+static int add_neighbour(struct calendar *c, uint32_t matching, uint32_t unit, uint32_t other)
+{
+	uint32_t number = number_of(FRAMES_SPARE, matching, unit, 0);
+	struct place *place = place_of(c, number);
+	struct neighbours *near;
+
+	if (!place->number) {
+		near = with_room(c->neighbours, c->neighbours_count, &c->neighbours_room, sizeof(*near));
+		if (!near)
+			return -1;
+		c->neighbours = near;
+		place = new_place(c, number);
+		if (!place)
+			return -1;
+		*place = (struct place){number, c->neighbours_count};
+		c->neighbours[c->neighbours_count++] = (struct neighbours){0};
+	}
+	near = c->neighbours + place->ways;
+	if (near->count < MOST_WAYS)
+		near->units[near->count++] = (uint8_t)other;
+	return 0;
 }
 
 /* Where a device's rate is, or is to be; -1: there is no room. */
@@ -232,21 +315,21 @@ static int rate_at(struct calendar *c, uint32_t ifindex)
 static int link_at(struct calendar *c, uint32_t unit, const struct route *route)
 {
 	uint32_t number = route->number ? route->number : CORES + unit;
+	struct link *links;
 
 	if (number >= CORES + UNITS)
 		return -1;
 	if (c->link_of[number])
 		return c->link_of[number] - 1;
-	if (c->link_count == c->link_room) {
-		uint32_t room = c->link_room ? 2 * c->link_room : 64;
-		struct link *links = realloc(c->links, room * sizeof(*links));
-
-		if (!links)
-			return -1;
-		c->links = links;
-		c->link_room = room;
-	}
-	c->links[c->link_count] = (struct link){.ifindex = route->ifindex, .number = route->number};
+	links = with_room(c->links, c->link_count, &c->link_room, sizeof(*links));
+	if (!links)
+		return -1;
+	c->links = links;
+	c->links[c->link_count] = (struct link){
+		.ifindex = route->ifindex,
+		.number = route->number,
+		.port = route->number ? route->number % OPTICAL_STRIDE : CORE_PORT,
+	};
 	c->link_of[number] = (int32_t)++c->link_count;
 	return (int)c->link_count - 1;
 }
@@ -265,10 +348,55 @@ static uint32_t unit_in(__be32 ip)
 	return ntohl(ip) >> 8 & 0xff;
 }
 
+static uint32_t matching_in(const struct route_key *key)
+{
+	return key->owner >> MATCHING_SHIFT & ((1 << MATCHING_BITS) - 1);
+}
+
 static int goes_to_a_unit(const struct route_key *key)
 {
-	return key->prefix == 24 && (key->owner & 0xffff) < UNITS &&
-	       key->owner >> MATCHING_SHIFT <= MAX_MATCHINGS;
+	return key->prefix == 24 && (key->owner & 0xffff) < UNITS && matching_in(key) <= MAX_MATCHINGS &&
+	       key->way < MOST_WAYS;
+}
+
+/* Takes a route into the plan; -1: there is no room. */
+static int take_route(struct calendar *c, const struct route_key *key, const struct route *route)
+{
+	uint32_t kind = key->owner >> FRAMES_SHIFT, matching = matching_in(key);
+	uint32_t unit = key->owner & 0xff, goal = unit_in(key->ip);
+	struct ways *ways = new_ways(c, kind, matching, unit, goal);
+	int link = link_at(c, unit, route);
+
+	if (!ways || link < 0)
+		return -1;
+	c->kinds |= 1 << kind;
+	if (kind != FRAMES_SPARE && (matching || !c->table.start_ns))
+		include(c->direct[unit], goal);
+	if (matching && route->stays)
+		include(c->links[link].stays, matching - 1);
+	ways->links[key->way] = (uint32_t)link;
+	if (key->way)
+		return 0;
+	ways->count = route->ways ? route->ways : 1;
+	return kind == FRAMES_SPARE ? add_neighbour(c, matching, unit, goal) : 0;
+}
+
+/* Frames reach what their unit has a way to, and what its neighbours have. */
+static void spread_reach(struct calendar *c)
+{
+	memcpy(c->reached, c->direct, sizeof(c->reached));
+	for (uint32_t i = 0; i < c->plan_room; i++) {
+		uint32_t number = c->plan[i].number - 1, unit = number / UNITS % UNITS;
+		struct neighbours *near;
+
+		if (!c->plan[i].number || number % UNITS ||
+		    number / UNITS / UNITS / (MAX_MATCHINGS + 1) != FRAMES_SPARE)
+			continue;
+		near = c->neighbours + c->plan[i].ways;
+		for (uint32_t n = 0; n < near->count; n++)
+			for (uint32_t word = 0; word < WORDS; word++)
+				c->reached[unit][word] |= c->direct[near->units[n]][word];
+	}
 }
 
 /* Reads which links lead from each unit to each other in each matching. */
@@ -287,30 +415,23 @@ static int read_plan(struct calendar *c)
 	c->plan_count = 0;
 	c->link_count = 0;
 	c->ways_count = 0;
-	memset(c->reached, 0, sizeof(c->reached));
+	c->neighbours_count = 0;
+	c->kinds = 1 << FRAMES_OWN;
+	memset(c->direct, 0, sizeof(c->direct));
 	memset(c->link_of, 0, sizeof(c->link_of));
-	if (make_plan(c, LEAST_PLAN) || !new_ways(c, 0, 0, 0)) /* no goal of no unit: the ways 0 */
+	/* no goal of no unit has the ways 0: none */
+	if (make_plan(c, LEAST_PLAN) || !new_ways(c, FRAMES_OWN, 0, 0, 0))
 		return -1; /* `run` tries again */
 	while (!bpf_map(BPF_MAP_GET_NEXT_KEY, c->routes_fd, before, &next)) {
-		uint32_t matching = next.owner >> MATCHING_SHIFT;
-
 		key = next;
 		before = &key;
-		if (!goes_to_a_unit(&key) || matching > c->table.count || key.way >= MOST_WAYS ||
+		if (!goes_to_a_unit(&key) || matching_in(&key) > c->table.count ||
 		    bpf_map(BPF_MAP_LOOKUP_ELEM, c->routes_fd, &key, &route) || !route.ifindex)
 			continue;
-		uint32_t unit = key.owner & 0xff, goal = unit_in(key.ip);
-		struct ways *ways = new_ways(c, matching, unit, goal);
-		int link = link_at(c, unit, &route);
-
-		if (!ways || link < 0)
+		if (take_route(c, &key, &route))
 			return -1;
-		if (matching || !c->table.start_ns)
-			c->reached[unit][goal / 64] |= 1ULL << (goal & 63);
-		ways->links[key.way] = (uint32_t)link;
-		if (!key.way)
-			ways->count = route.ways ? route.ways : 1;
 	}
+	spread_reach(c);
 	take_rates(c);
 	return 0;
 }
@@ -371,11 +492,24 @@ static uint32_t returns_of(const uint8_t *data)
 	return data[7] == WAITS_AGAIN ? (latest & MOST_RETURNS) + 1 : 0;
 }
 
+/* The kind of a unit's frame, as far as the routing treats kinds differently. */
+static uint32_t kind_of(struct calendar *c, uint32_t unit, const uint8_t *data)
+{
+	uint32_t dscp = data[15] >> 2;
+
+	if (data[28] != unit && c->kinds & (1 << FRAMES_CARRIED | 1 << FRAMES_SPARE))
+		return FRAMES_CARRIED;
+	if (c->kinds & 1 << FRAMES_BULK && (dscp == DSCP_CS1 || dscp == DSCP_LE))
+		return FRAMES_BULK;
+	return FRAMES_OWN;
+}
+
 static void take_in(struct calendar *c, const uint8_t *data, uint32_t length, int64_t now)
 {
-	uint32_t unit = data[6], goal = data[32], returns = returns_of(data);
+	uint32_t unit = data[6], goal = data[32], returns = returns_of(data), kind;
 	struct counts *counts;
 	struct queue *queue;
+	struct line *line;
 	struct frame *frame = 0;
 
 	if (length < 34 || length > c->frame_bytes || data[12] != 8 || data[13] || data[30] != 10)
@@ -386,14 +520,16 @@ static void take_in(struct calendar *c, const uint8_t *data, uint32_t length, in
 			return;
 	}
 	queue = c->queues[unit] + goal;
+	kind = kind_of(c, unit, data);
+	line = queue->lines + kind;
 	counts = &queue->counts;
 	if (returns && counts->sent)
 		counts->sent--;
-	if (!c->plan || !(c->reached[unit][goal / 64] >> (goal & 63) & 1)) {
+	if (!c->plan || !has(c->reached[unit], goal)) {
 		counts->unlit++;
 		return;
 	}
-	if (counts->waiting < c->packets + (returns ? ROOM_FOR_RETURNS : 0) && returns <= MOST_RETURNS &&
+	if (line->waiting < c->packets + (returns ? ROOM_FOR_RETURNS : 0) && returns <= MOST_RETURNS &&
 	    c->bytes < MOST_BYTES)
 		frame = malloc(sizeof(*frame) + length);
 	if (!frame) {
@@ -407,17 +543,19 @@ static void take_in(struct calendar *c, const uint8_t *data, uint32_t length, in
 	frame->returns = returns;
 	if (returns) {
 		counts->missed++;
-		append(&queue->back_first, &queue->back_last, frame);
+		append(&line->back_first, &line->back_last, frame);
 	} else {
 		counts->held++;
-		if (counts->waiting >= c->mark_from)
+		if (line->waiting >= c->mark_from)
 			counts->marked += mark(frame->data);
-		append(&queue->first, &queue->last, frame);
+		append(&line->first, &line->last, frame);
 	}
+	line->waiting++;
+	line->bytes += length;
 	counts->waiting++;
 	counts->waiting_bytes += length;
 	c->bytes += length;
-	c->backlog[unit][goal / 64] |= 1ULL << (goal & 63);
+	include(c->backlog[unit][kind], goal);
 }
 
 static int receive(struct calendar *c)
@@ -458,33 +596,40 @@ static void send_batch(struct calendar *c)
 	c->pending = 0;
 }
 
-static struct frame *first_of(struct queue *queue)
+static struct frame *first_of(struct line *line)
 {
-	return queue->back_first ? queue->back_first : queue->first;
+	return line->back_first ? line->back_first : line->first;
 }
 
-static void take_out(struct calendar *c, uint32_t unit, uint32_t goal, struct frame *frame, int64_t now)
+/* The frame that has waited longest of a kind for a goal. */
+static struct frame *take_out(struct calendar *c, uint32_t unit, uint32_t goal, uint32_t kind, int64_t now)
 {
 	struct queue *queue = c->queues[unit] + goal;
+	struct line *line = queue->lines + kind;
+	struct frame *frame = first_of(line);
 
-	if (frame == queue->back_first)
-		queue->back_first = frame->next;
+	if (frame == line->back_first)
+		line->back_first = frame->next;
 	else
-		queue->first = frame->next;
-	if (!queue->first && !queue->back_first)
-		c->backlog[unit][goal / 64] &= ~(1ULL << (goal & 63));
+		line->first = frame->next;
+	if (!line->first && !line->back_first)
+		c->backlog[unit][kind][goal / 64] &= ~(1ULL << (goal & 63));
+	line->waiting--;
+	line->bytes -= frame->length;
 	queue->counts.sent++;
 	queue->counts.waiting--;
 	queue->counts.waiting_bytes -= frame->length;
 	c->bytes -= frame->length;
 	if (now - frame->since_ns > queue->counts.longest_ns)
 		queue->counts.longest_ns = now - frame->since_ns;
+	return frame;
 }
 
 /* When a slot's light begins and ends. */
 struct span {
 	uint32_t matching; /* from 1; 0: outside of timetables */
-	int64_t lit_ns, end_ns, next_ns;
+	int64_t begun_ns, end_ns;
+	int64_t lit_ns;	 /* of circuits that were not in the matching before */
 	int64_t last_ns; /* when its last frame may begin */
 };
 
@@ -506,9 +651,9 @@ static struct span span_at(struct calendar *c, int64_t now)
 			high = middle;
 	}
 	span.matching = low + 1;
-	span.lit_ns = begun + (int64_t)table->starts_ns[low] + (int64_t)table->guard_ns + EARLY_NS;
+	span.begun_ns = begun + (int64_t)table->starts_ns[low];
+	span.lit_ns = span.begun_ns + (int64_t)table->guard_ns + EARLY_NS;
 	span.end_ns = begun + (low + 1 < table->count ? (int64_t)table->starts_ns[low + 1] : period);
-	span.next_ns = span.end_ns + (int64_t)table->guard_ns + EARLY_NS;
 	/* what leaves last has the way through the kernel before it */
 	span.last_ns = (span.end_ns - span.lit_ns) / 8;
 	span.last_ns = span.end_ns - (span.last_ns < LAST_NS ? span.last_ns : LAST_NS);
@@ -531,37 +676,32 @@ static int64_t dark_until(struct calendar *c, uint32_t number, int64_t now)
 
 enum service { SENT, NOT_NOW, FULL }; /* FULL: its link has no time for it now */
 
-/* Sends the first frame of a queue if its link has time for it, and says when it is to be asked again. */
-static enum service serve(struct calendar *c, uint32_t unit, uint32_t goal, const struct span *span,
-			  int64_t now, int64_t *due)
+static int64_t lit_from(struct calendar *c, const struct link *link, const struct span *span)
 {
-	struct frame *frame = first_of(c->queues[unit] + goal);
-	struct ways *ways = ways_of(c, span->matching, unit, goal);
-	uint32_t way, latest;
-	int64_t begin, lit_ns;
-	struct link *link;
+	if (span->matching && has(link->stays, span->matching - 1) &&
+	    span->begun_ns > (int64_t)c->table.start_ns)
+		return span->begun_ns;
+	return span->lit_ns;
+}
 
-	if (!ways->count && !span->matching && now > c->ended_ns + GRACE_NS) {
-		take_out(c, unit, goal, frame, now);
-		free(frame);
-		c->queues[unit][goal].counts.sent--;
-		c->queues[unit][goal].counts.unlit++;
-		return SENT;
-	}
-	if (!ways->count)
-		return NOT_NOW;
-	way = ways->count > 1 ? frame->bucket * ways->count >> SPREAD_BITS : 0;
-	link = c->links + ways->links[way < MOST_WAYS ? way : 0];
-	if (!span->matching && link->number && (lit_ns = dark_until(c, link->number, now))) {
+/* Takes a link's time for a frame if it has any now, or says when it is to be asked again. */
+static enum service take_time(struct calendar *c, struct link *link, uint32_t length, const struct span *span,
+			      int64_t now, int64_t *due)
+{
+	int64_t lit_ns = lit_from(c, link, span), begin;
+
+	if (!span->matching && link->number)
+		lit_ns = dark_until(c, link->number, now);
+	if (lit_ns > now) {
 		*due = lit_ns < *due ? lit_ns : *due;
 		return NOT_NOW;
 	}
-	if (link->lit_ns != span->lit_ns) {
+	if (link->begun_ns != span->begun_ns) {
 		int64_t owes_ns = link->free_ns - link->end_ns; /* what a frame took longer than its slot */
 
-		link->lit_ns = span->lit_ns;
+		link->begun_ns = span->begun_ns;
 		link->end_ns = span->end_ns;
-		link->free_ns = span->lit_ns + (owes_ns > 0 ? owes_ns : 0);
+		link->free_ns = lit_ns + (owes_ns > 0 ? owes_ns : 0);
 	}
 	begin = link->free_ns > now ? link->free_ns : now;
 	if (begin > span->last_ns)
@@ -572,71 +712,177 @@ static enum service serve(struct calendar *c, uint32_t unit, uint32_t goal, cons
 	}
 	link->free_ns = begin;
 	if (link->bytes_per_s)
-		link->free_ns += (int64_t)(frame->length * 1000000000ULL / link->bytes_per_s);
-	take_out(c, unit, goal, frame, now);
-	latest = ((uint32_t)(span->end_ns >> 8) & ~(uint32_t)MOST_RETURNS) | frame->returns;
+		link->free_ns += (int64_t)(length * 1000000000ULL / link->bytes_per_s);
+	return SENT;
+}
+
+static struct link *link_for(struct calendar *c, const struct ways *ways, const struct frame *frame)
+{
+	uint32_t way = ways->count > 1 ? frame->bucket * ways->count >> SPREAD_BITS : 0;
+
+	return c->links + ways->links[way < MOST_WAYS ? way : 0];
+}
+
+/* Sends the first frame of a kind for a goal by a link that has time for it. */
+static void send_first(struct calendar *c, uint32_t unit, uint32_t goal, uint32_t kind, const struct link *link,
+		       const struct span *span, int64_t now)
+{
+	struct frame *frame = take_out(c, unit, goal, kind, now);
+	uint32_t latest = ((uint32_t)(span->end_ns >> 8) & ~(uint32_t)MOST_RETURNS) | frame->returns;
+
 	frame->data[6] = (uint8_t)unit;
-	frame->data[7] = (uint8_t)(way + 1);
+	frame->data[7] = (uint8_t)link->port;
 	memcpy(frame->data + 8, &latest, sizeof(latest));
 	c->leaving[c->pending] = frame;
 	c->out_parts[c->pending] = (struct iovec){frame->data, frame->length};
 	if (++c->pending == BATCH)
 		send_batch(c);
-	return SENT;
+}
+
+/* Sends the first frame of a kind for a goal if its link has time for it. */
+static enum service serve(struct calendar *c, uint32_t unit, uint32_t goal, uint32_t kind,
+			  const struct span *span, int64_t now, int64_t *due)
+{
+	struct frame *frame = first_of(c->queues[unit][goal].lines + kind);
+	struct ways *ways = ways_of(c, kind, span->matching, unit, goal);
+	enum service service;
+	struct link *link;
+
+	if (!ways->count && !span->matching && now > c->ended_ns + GRACE_NS) {
+		free(take_out(c, unit, goal, kind, now));
+		c->queues[unit][goal].counts.sent--;
+		c->queues[unit][goal].counts.unlit++;
+		return SENT;
+	}
+	if (!ways->count)
+		return NOT_NOW;
+	link = link_for(c, ways, frame);
+	service = take_time(c, link, frame->length, span, now, due);
+	if (service == SENT)
+		send_first(c, unit, goal, kind, link, span, now);
+	return service;
 }
 
 /*
- * Serves a unit's goals in turn, a frame each, until no link takes any more. The first whose link had no time
- * is the first the next time: so goals that share a link share its time.
+ * Serves a unit's goals in turn, a frame of a kind each, until no link takes any more. The first whose link
+ * had no time is the first the next time: so goals that share a link share its time.
  */
-static void serve_unit(struct calendar *c, uint32_t unit, const struct span *span, int64_t now, int64_t *due)
+static void serve_kind(struct calendar *c, uint32_t unit, uint32_t kind, const struct span *span, int64_t now,
+		       int64_t *due)
 {
-	uint32_t first = c->turn[unit], pass = 0;
+	uint32_t first = c->turn[unit][kind], pass = 0;
 	int any = 1, is_turned = 0;
 
 	for (; any; pass++) {
 		any = 0;
 		for (uint32_t i = 0; i < UNITS; i++) {
 			uint32_t goal = (first + i) % UNITS;
-			uint64_t rest = c->backlog[unit][goal / 64] >> (goal & 63);
+			uint64_t rest = c->backlog[unit][kind][goal / 64] >> (goal & 63);
 			enum service service;
 
 			if (!rest)
 				i += 63 - (goal & 63); /* none up to the next word */
 			if (!(rest & 1))
 				continue;
-			service = serve(c, unit, goal, span, now, due);
+			service = serve(c, unit, goal, kind, span, now, due);
 			any |= service == SENT;
 			if (service == FULL && !pass && !is_turned) {
 				is_turned = 1;
-				c->turn[unit] = (uint8_t)goal;
+				c->turn[unit][kind] = (uint8_t)goal;
 			}
 		}
 	}
 }
 
+/*
+ * Whether a unit has more frames for a goal than its next direct circuit has time for, and a neighbour leads
+ * there and has room: hosts of RotorNet agree on that by messages, which here take no time.
+ */
+static int is_to_spare(struct calendar *c, uint32_t unit, uint32_t goal, uint32_t other, uint64_t slot_bytes)
+{
+	struct queue *queues = c->queues[other];
+
+	if (goal == other || !has(c->direct[other], goal))
+		return 0;
+	if (has(c->direct[unit], goal) && c->queues[unit][goal].lines[FRAMES_OWN].bytes <= slot_bytes)
+		return 0;
+	return !queues || queues[goal].lines[FRAMES_CARRIED].waiting < c->packets / 2;
+}
+
+/* The goal of which a frame is to leave to a neighbour, each in turn; 0: none. */
+static uint32_t goal_to_spare(struct calendar *c, uint32_t unit, uint32_t other, uint64_t slot_bytes)
+{
+	for (uint32_t i = 1; i <= UNITS; i++) {
+		uint32_t goal = (c->spare_turn[unit] + i) % UNITS;
+		uint64_t rest = c->backlog[unit][FRAMES_OWN][goal / 64] >> (goal & 63);
+
+		if (!rest)
+			i += 63 - (goal & 63);
+		if ((rest & 1) && is_to_spare(c, unit, goal, other, slot_bytes))
+			return goal;
+	}
+	return 0;
+}
+
+/* Sends frames to neighbours by the time that their links have left. */
+static void serve_spare(struct calendar *c, uint32_t unit, const struct span *span, int64_t now, int64_t *due)
+{
+	struct neighbours *near = neighbours_of(c, span->matching, unit);
+
+	for (uint32_t n = 0; near && n < near->count; n++) {
+		struct ways *ways = ways_of(c, FRAMES_SPARE, span->matching, unit, near->units[n]);
+		uint32_t goal;
+
+		for (;;) {
+			uint64_t slot_ns = (uint64_t)(span->end_ns - span->lit_ns), slot_bytes;
+			struct link *link = c->links + ways->links[0];
+
+			slot_bytes = ways->count * (link->bytes_per_s * slot_ns / 1000000000ULL);
+			goal = slot_bytes ? goal_to_spare(c, unit, near->units[n], slot_bytes) : 0;
+			if (!goal)
+				break;
+			link = link_for(c, ways, first_of(c->queues[unit][goal].lines + FRAMES_OWN));
+			if (take_time(c, link, first_of(c->queues[unit][goal].lines + FRAMES_OWN)->length,
+				      span, now, due) != SENT)
+				break;
+			send_first(c, unit, goal, FRAMES_OWN, link, span, now);
+			c->spare_turn[unit] = (uint8_t)goal;
+		}
+	}
+}
+
+/* What is on its way already goes first, bulk traffic last. */
+static void serve_unit(struct calendar *c, uint32_t unit, const struct span *span, int64_t now, int64_t *due)
+{
+	serve_kind(c, unit, FRAMES_CARRIED, span, now, due);
+	serve_kind(c, unit, FRAMES_OWN, span, now, due);
+	serve_kind(c, unit, FRAMES_BULK, span, now, due);
+	if (c->kinds & 1 << FRAMES_SPARE && span->matching)
+		serve_spare(c, unit, span, now, due);
+}
+
 static int has_backlog(struct calendar *c, uint32_t unit)
 {
-	const uint64_t *backlog = c->backlog[unit];
+	uint64_t any = 0;
 
-	return (backlog[0] | backlog[1] | backlog[2] | backlog[3]) != 0;
+	for (uint32_t kind = 0; kind < KINDS; kind++)
+		for (uint32_t word = 0; word < WORDS; word++)
+			any |= c->backlog[unit][kind][word];
+	return any != 0;
 }
 
 /* Sends what may leave now; returns when to do so again. */
 static int64_t serve_all(struct calendar *c, int64_t now)
 {
 	struct span span = span_at(c, now);
-	int64_t due = span.next_ns;
+	int64_t due = span.end_ns;
 	int any = 0;
 
-	if (now < span.lit_ns)
-		due = span.lit_ns;
 	for (uint32_t unit = 0; unit < UNITS; unit++) {
 		if (!has_backlog(c, unit))
 			continue;
 		any = 1;
-		if (now >= span.lit_ns)
-			serve_unit(c, unit, &span, now, &due);
+		serve_unit(c, unit, &span, now, &due);
 	}
 	if (c->pending)
 		send_batch(c);
@@ -837,16 +1083,16 @@ void calendar_close(struct calendar *c)
 		for (uint32_t goal = 0; c->queues[unit] && goal < UNITS; goal++) {
 			struct queue *queue = c->queues[unit] + goal;
 
-			for (struct frame *each = first_of(queue); each; each = first_of(queue)) {
-				take_out(c, unit, goal, each, 0);
-				free(each);
-			}
+			for (uint32_t kind = 0; kind < KINDS; kind++)
+				while (first_of(queue->lines + kind))
+					free(take_out(c, unit, goal, kind, 0));
 		}
 		free(c->queues[unit]);
 	}
 	close(c->wake_fd);
 	free(c->plan);
 	free(c->ways);
+	free(c->neighbours);
 	free(c->links);
 	free(c->buffers);
 	free(c);

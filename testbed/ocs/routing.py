@@ -1,0 +1,344 @@
+"""Choose how frames reach units while a timetable runs: by a circuit of their own only, over several circuits
+of a matching, or by another unit that a later matching joins to the goal. Pure.
+
+A `Routing` says, for each matching, to which units a frame may leave. It may also be a user's class.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from testbed.errors import RequestError
+from testbed.ocs.circuits import Circuit
+from testbed.ocs.routes import Hops, Numbers, Ports, joined, next_hops
+from testbed.ocs.timetable import Timetable
+from testbed.topology.addresses import optical_port_name, unit_name
+from testbed.topology.units import Unit, UnitPair
+from testbed.wire.places import AT_ONCE, ROUTINGS, Frames
+
+_FAR = np.int64(1) << 60
+_HOP = 1 << 12  # a time step is this many hops: of equally early ways, the one with the fewest is taken
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The timetable as a routing sees it. `neighbours` has, for each matching, the units that circuits join
+    to each unit; `begins_ns` when each matching begins in a period.
+    """
+
+    units: tuple[Unit, ...]
+    neighbours: tuple[Mapping[Unit, tuple[Unit, ...]], ...]
+    begins_ns: tuple[int, ...]
+    period_ns: int
+    guard_ns: int
+
+    def lasts_ns(self, matching: int) -> int:
+        """Return how long a matching lasts, with its guard time."""
+        return (*self.begins_ns[1:], self.period_ns)[matching] - self.begins_ns[matching]
+
+
+class Routing:
+    """Decide for each matching to which units frames may leave. Subclasses may be a user's own; they are made
+    with the schedule as their only argument.
+    """
+
+    treats: ClassVar[tuple[Frames, ...]] = (Frames.OWN,)
+    """The kinds of frames for which `towards` is asked. Those that are missing go as `OWN`; without `SPARE`
+    no frame leaves by light that nothing else needs.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+
+    def towards(self, frames: Frames, matching: int, unit: Unit, goal: Unit) -> Iterable[Unit]:
+        """Return the units, all joined to `unit` in the matching, to one of which frames for `goal` leave; no
+        unit: they wait for another matching. Of `SPARE` frames `goal` is the neighbour that is asked about,
+        and is returned, or not.
+        """
+        raise NotImplementedError
+
+
+class Plan:
+    """The first hops of each kind of frames in each matching: `of(frames)` has one `Hops` for each matching.
+    Kinds that are not treated differently from `OWN` are left out of `kinds`.
+    """
+
+    def __init__(self, units: Sequence[Unit], kinds: Mapping[Frames, tuple[Hops, ...]]) -> None:
+        self.units, self.kinds = tuple(sorted(units)), dict(kinds)
+
+    def reached(self) -> set[UnitPair]:
+        """Return the pairs of units of which frames of the first reach the second."""
+        size = len(self.units)
+        base, near = np.zeros((size, size), bool), np.eye(size, dtype=bool)
+        for frames, by_matching in self.kinds.items():
+            into = near if frames == Frames.SPARE else base
+            for hops in by_matching:
+                into |= hops.numbers > 0
+        rows, goals = np.nonzero(near.astype(int) @ base.astype(int))
+        pairs = ((self.units[row], self.units[goal]) for row, goal in zip(rows, goals, strict=True))
+        return {pair for pair in pairs if pair[0] != pair[1]}
+
+    def names(self, matching: int, pair: UnitPair) -> frozenset[str]:
+        """Return the optical ports by which frames for one unit of a pair may leave the other in a matching:
+        of both directions, the one with more.
+        """
+        return max((self._names(matching, *each) for each in (pair, pair[::-1])), key=len)
+
+    def _names(self, matching: int, unit: Unit, goal: Unit) -> frozenset[str]:
+        ports = set[int]()
+        for frames, hops in self.kinds.items():
+            if frames == Frames.SPARE:
+                ports.update(*hops[matching][unit].values())
+            elif frames != Frames.CARRIED:
+                ports.update(hops[matching][unit].get(goal, ()))
+        return frozenset(optical_port_name(unit, port) for port in ports)
+
+
+def _at_once(units: Sequence[Unit], table: Timetable, has_core: bool = False) -> Plan:
+    hops = (next_hops(each.circuits, units, has_core) for each in table.matchings)
+    return Plan(units, {Frames.OWN: tuple(hops)})
+
+
+def _direct(units: Sequence[Unit], table: Timetable) -> Plan:
+    return Plan(units, {Frames.OWN: _direct_hops(units, table)})
+
+
+def _direct_hops(units: Sequence[Unit], table: Timetable) -> tuple[Hops, ...]:
+    order = tuple(sorted(units))
+    return tuple(_chosen(order, each.circuits, _to_itself) for each in table.matchings)
+
+
+def _vlb(units: Sequence[Unit], table: Timetable) -> Plan:
+    direct = _direct_hops(units, table)
+    return Plan(units, {Frames.OWN: direct, Frames.SPARE: direct})
+
+
+def _opera(units: Sequence[Unit], table: Timetable) -> Plan:
+    return Plan(units, {**_at_once(units, table).kinds, Frames.BULK: _direct_hops(units, table)})
+
+
+def _hoho(units: Sequence[Unit], table: Timetable) -> Plan:
+    """Plan the way that arrives first, if a frame leaves its unit when a matching begins; of equally early
+    ones, that of the fewest hops.
+    """
+    order = tuple(sorted(units))
+    ends_ns = [*(each.start_ns for each in table.matchings[1:]), table.period_ns]
+    graphs = [joined(each.circuits, order) for each in table.matchings]
+    cost = np.full((len(order), len(order)), _FAR)  # of a frame at a unit (row) for a goal (column)
+    np.fill_diagonal(cost, 0)
+    hops: list[Hops] = []
+    for is_last_turn in (False, True):  # the first finds what a period's end leads on to
+        for number in reversed(range(len(graphs))):
+            lasts_ns = ends_ns[number] - table.matchings[number].start_ns
+            cost, by = _through(cost, lasts_ns // 1000 * _HOP, order, graphs[number])
+            if is_last_turn:
+                hops.append(_as_hops(order, graphs[number], by))
+    return Plan(units, {Frames.OWN: tuple(reversed(hops))})
+
+
+def _through(
+    after: Numbers, lasts: int, order: Sequence[Unit], graph: tuple[Mapping[Unit, Sequence[Unit]], Ports]
+) -> tuple[Numbers, Numbers]:
+    """Return the costs at the beginning of a matching, by those at its end; and the row of the unit to which
+    frames leave, by row of unit and of goal (-1: they wait).
+    """
+    row = {unit: number for number, unit in enumerate(order)}
+    cost = np.minimum(after + lasts, _FAR)
+    np.fill_diagonal(cost, 0)
+    by = np.full(cost.shape, -1, np.int32)
+    edges = [(row[unit], row[other]) for unit, others in graph[0].items() for other in others]
+    is_changed = True
+    while is_changed:
+        is_changed = False
+        for unit, other in edges:
+            better = cost[other] + 1 < cost[unit]
+            if better.any():
+                cost[unit][better] = cost[other][better] + 1
+                by[unit][better] = other
+                is_changed = True
+    return cost, by
+
+
+def _as_hops(
+    order: tuple[Unit, ...], graph: tuple[Mapping[Unit, Sequence[Unit]], Ports], by: Numbers
+) -> Hops:
+    bundles: dict[tuple[int, ...], int] = {(): 0}
+    numbers = np.zeros(by.shape, np.int32)
+    for unit, goal in zip(*np.nonzero(by >= 0), strict=True):
+        ports = tuple(graph[1][order[unit], order[by[unit, goal]]])
+        numbers[unit, goal] = bundles.setdefault(ports, len(bundles))
+    numbers.setflags(write=False)
+    return Hops(order, tuple(bundles), numbers)
+
+
+def _to_itself(unit: Unit, goal: Unit, neighbours: Collection[Unit]) -> Collection[Unit]:
+    return (goal,) if goal in neighbours else ()
+
+
+def _chosen(
+    order: tuple[Unit, ...],
+    circuits: Iterable[Circuit],
+    choose: Callable[[Unit, Unit, Collection[Unit]], Collection[Unit]],
+) -> Hops:
+    """Return the hops of a matching by a choice among a unit's neighbours for each goal."""
+    near, ports = joined(circuits, order)
+    row = {unit: number for number, unit in enumerate(order)}
+    bundles: dict[tuple[int, ...], int] = {(): 0}
+    numbers = np.zeros((len(order), len(order)), np.int32)
+    for unit in order:
+        goals = near[unit] if choose is _to_itself else order
+        for goal in goals:
+            to = sorted(choose(unit, goal, near[unit]))
+            by = tuple(itertools.chain.from_iterable(ports[unit, each] for each in to))
+            numbers[row[unit], row[goal]] = bundles.setdefault(by, len(bundles))
+    numbers.setflags(write=False)
+    return Hops(order, tuple(bundles), numbers)
+
+
+_PLANNERS: Mapping[str, Callable[[Sequence[Unit], Timetable], Plan]] = dict(
+    zip(ROUTINGS, (_at_once, _direct, _vlb, _hoho, _opera), strict=True)
+)
+"""`at-once`: over the circuits of the matching in force, several in sequence if necessary. `direct`: by
+circuits to the goal only. `vlb`: so, and what the next direct circuit has no time for by another unit (as
+RotorNet). `hoho`: by the units and matchings that arrive first (hop-on, hop-off). `opera`: at once, and bulk
+traffic by direct circuits.
+"""
+
+
+def schedule_of(units: Sequence[Unit], table: Timetable) -> Schedule:
+    """Return the schedule that a routing is made with."""
+    near = (joined(each.circuits, units)[0] for each in table.matchings)
+    return Schedule(
+        tuple(sorted(units)),
+        tuple({unit: tuple(others) for unit, others in each.items()} for each in near),
+        tuple(each.start_ns for each in table.matchings),
+        table.period_ns,
+        table.guard_ns,
+    )
+
+
+def planned(units: Sequence[Unit], table: Timetable, has_core: bool = False) -> Plan:
+    """Plan a timetable's routing. RequestError for another than `at-once` where a core joins the units, and
+    for a user's whose hops (`Timetable.hops`) are missing, leave by no circuit, or loop.
+    """
+    if table.routing == AT_ONCE:
+        return _at_once(units, table, has_core)
+    if has_core:
+        raise RequestError(
+            f"routing: {table.routing}: a core joins these units as well; {AT_ONCE} is accepted"
+        )
+    if table.routing in _PLANNERS:
+        return _PLANNERS[table.routing](units, table)
+    if not table.hops:
+        raise RequestError(f"routing: {table.routing}: it lets every frame wait for ever")
+    return _given(units, table)
+
+
+def at_best(units: Sequence[Unit], table: Timetable, has_core: bool = False) -> Plan:
+    """Plan a timetable's routing where the hops of a user's are unknown: those then leave by any circuit."""
+    is_known = table.routing in _PLANNERS or table.hops
+    return planned(units, table if is_known else replace(table, routing="vlb"), has_core)
+
+
+def _given(units: Sequence[Unit], table: Timetable) -> Plan:
+    """Plan by the hops that come with a timetable."""
+    order = tuple(sorted(units))
+    by_kind: dict[Frames, list[dict[tuple[Unit, Unit], tuple[Unit, ...]]]] = {
+        Frames.OWN: [{} for _ in table.matchings]
+    }
+    for hop in table.hops:
+        for unit in (hop.unit, hop.goal):
+            if unit not in order:
+                raise RequestError(
+                    f"routing: {unit}; {order[0]} to {order[-1]}, a unit's number, is accepted"
+                )
+        rows = by_kind.setdefault(Frames(hop.frames), [{} for _ in table.matchings])
+        rows[hop.matching][hop.unit, hop.goal] = hop.to
+    kinds = {
+        frames: tuple(
+            _chosen(order, each.circuits, _by_rows(rows, frames, number))
+            for number, (each, rows) in enumerate(zip(table.matchings, by_matching, strict=True))
+        )
+        for frames, by_matching in by_kind.items()
+    }
+    plan = Plan(units, kinds)
+    _check_loops(by_kind, len(table.matchings))
+    return plan
+
+
+def _by_rows(
+    rows: Mapping[tuple[Unit, Unit], tuple[Unit, ...]], frames: Frames, matching: int
+) -> Callable[[Unit, Unit, Collection[Unit]], Collection[Unit]]:
+    def choose(unit: Unit, goal: Unit, near: Collection[Unit]) -> Collection[Unit]:
+        to = rows.get((unit, goal), ())
+        for each in to:
+            if each not in near:
+                raise RequestError(
+                    f"routing: in matchings[{matching}], {frames.name.lower()} frames of {unit_name(unit)} "
+                    f"for {unit_name(goal)} go to {unit_name(each)}, to which no circuit leads; "
+                    f"{', '.join(map(unit_name, near)) or 'no unit'} is accepted"
+                )
+        return to
+
+    return choose
+
+
+_Rows = Mapping[Frames, Sequence[Mapping[tuple[Unit, Unit], tuple[Unit, ...]]]]
+
+
+def _check_loops(by_kind: _Rows, count: int) -> None:
+    """Raise RequestError if frames that always leave in time could return to a unit for ever."""
+    goals = {goal for rows in by_kind.values() for each in rows for _, goal in each}
+    carried = by_kind.get(Frames.CARRIED, by_kind[Frames.OWN])
+    for goal in sorted(goals):
+        seen: set[tuple[int, Unit]] = set()  # from which all ways end
+        for matching, rows in enumerate(carried):
+            for unit, for_goal in rows:
+                if for_goal == goal:
+                    _follow(carried, goal, (matching, unit), count, seen)
+
+
+def _follow(
+    carried: Sequence[Mapping[tuple[Unit, Unit], tuple[Unit, ...]]],
+    goal: Unit,
+    start: tuple[int, Unit],
+    count: int,
+    seen: set[tuple[int, Unit]],
+) -> None:
+    """Follow all ways of a carried frame depth first, and raise RequestError at one that closes a loop with a
+    hop in it. Waiting for ever is none.
+    """
+
+    def steps(at: tuple[int, Unit]) -> list[tuple[int, Unit]]:
+        matching, unit = at
+        if unit == goal:
+            return []
+        to = carried[matching].get((unit, goal), ())
+        return [(matching, each) for each in to] or [((matching + 1) % count, unit)]
+
+    path, on_path, waiting = [start], {start}, [steps(start)]
+    while path:
+        if not waiting[-1]:
+            waiting.pop()
+            at = path.pop()
+            on_path.remove(at)
+            seen.add(at)
+            continue
+        following = waiting[-1].pop()
+        if following in on_path:
+            around = [unit for _, unit in path[path.index(following) :]]
+            if len(set(around)) > 1:
+                names = " to ".join(unit_name(unit) for unit, _ in itertools.groupby([*around, around[0]]))
+                raise RequestError(
+                    f"routing: frames for {unit_name(goal)} go from {names} for ever; a routing that brings "
+                    f"each frame to its goal, or lets it wait, is accepted"
+                )
+        elif following not in seen:
+            path.append(following)
+            on_path.add(following)
+            waiting.append(steps(following))
