@@ -72,8 +72,13 @@ def of_system(module: str) -> Library:
 
 CALENDAR = Library(
     "testbed.dataplanes.xdp._calendar",
-    ("testbed/dataplanes/xdp/native/calendar.c",),
-    ("bpf/wire.h", "bpf/places.h", "workloads/native/sends_meaning.h"),
+    ("testbed/dataplanes/xdp/native/calendar*.c",),
+    (
+        "testbed/dataplanes/xdp/native/calendar.h",
+        "bpf/wire.h",
+        "bpf/places.h",
+        "workloads/native/sends_meaning.h",
+    ),
 )
 
 

@@ -1,5 +1,5 @@
-"""Numbered UDP datagrams between hosts: `rx PORT IDLE_S` prints the numbers and the bytes of ECN that came,
-`tx IP PORT COUNT GAP_MS TOS` sends.
+"""Numbered UDP datagrams between hosts: `rx PORT IDLE_S` prints the numbers that came, the bytes of ECN, and
+how long each was under way; `tx IP PORT COUNT GAP_MS TOS` sends.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 import time
 
 BYTES = 1400
+_HEAD = struct.Struct("!IQ")  # the number, and when it was sent
 
 
 def receive(port: int, idle_s: float) -> None:
@@ -20,17 +21,19 @@ def receive(port: int, idle_s: float) -> None:
         opened.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
         opened.bind(("", port))
         print("listens", flush=True)
-        numbers, ecn = [], []
+        numbers, ecn, ms = [], [], []
         opened.settimeout(60.0)
         try:
             while True:
                 data, controls, _, _ = opened.recvmsg(2048, 64)
                 opened.settimeout(idle_s)
-                numbers.append(struct.unpack("!I", data[:4])[0])
+                number, sent_ns = _HEAD.unpack(data[: _HEAD.size])
+                numbers.append(number)
+                ms.append((time.monotonic_ns() - sent_ns) / 1e6)
                 ecn.append(controls[0][2][0] & 3)
         except TimeoutError:
             pass
-    print(json.dumps({"numbers": numbers, "ecn": ecn}))
+    print(json.dumps({"numbers": numbers, "ecn": ecn, "ms": ms}))
 
 
 def send(ip: str, port: int, count: int, gap_ms: float, tos: int) -> None:
@@ -40,7 +43,7 @@ def send(ip: str, port: int, count: int, gap_ms: float, tos: int) -> None:
         began_s = time.monotonic()
         for number in range(count):
             time.sleep(max(0.0, began_s + number * gap_ms / 1e3 - time.monotonic()))
-            opened.sendto(struct.pack("!I", number) + bytes(BYTES - 4), (ip, port))
+            opened.sendto(_HEAD.pack(number, time.monotonic_ns()) + bytes(BYTES - _HEAD.size), (ip, port))
 
 
 if __name__ == "__main__":

@@ -73,9 +73,9 @@ def test_valiants_detours_carry_what_direct_circuits_have_no_time_for() -> None:
 
 def test_hop_on_hop_off_arrives_sooner_than_the_direct_circuit() -> None:
     seen = findings("calendar_scenarios:soonest", rotor(8))
-    assert seen["direct"]["loss"] == seen["hoho"]["loss"] == 0
-    assert seen["hoho"]["mean_ms"] < seen["direct"]["mean_ms"]
-    assert seen["hoho"]["lost"] == 0
+    assert sorted(seen["direct"]["came"]) == sorted(seen["hoho"]["came"]) == [*range(500)]
+    assert seen["hoho"]["mean_ms"] < 0.8 * seen["direct"]["mean_ms"]
+    assert seen["direct"]["lost"] == seen["hoho"]["lost"] == 0
 
 
 def test_opera_sends_bulk_traffic_by_direct_circuits_alone() -> None:
