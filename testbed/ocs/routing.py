@@ -254,9 +254,7 @@ def _given(units: Sequence[Unit], table: Timetable) -> Plan:
     for hop in table.hops:
         for unit in (hop.unit, hop.goal):
             if unit not in order:
-                raise RequestError(
-                    f"routing: {unit}; {order[0]} to {order[-1]}, a unit's number, is accepted"
-                )
+                raise RequestError(f"routing: unit {unit}; {order[0]} to {order[-1]} are accepted")
         rows = by_kind.setdefault(Frames(hop.frames), [{} for _ in table.matchings])
         rows[hop.matching][hop.unit, hop.goal] = hop.to
     kinds = {
