@@ -11,7 +11,7 @@
 /* In the place of a source address, which begins with 02:00 otherwise. */
 struct pass {
 	u8 unit;
-	u8 port;      /* of the unit's optical ports, from 1; behind them: to the core; 0: the frame is to wait */
+	u8 port;      /* optical, of the unit, from 1; CORE_PORT; 0: the frame is to wait */
 	u8 latest[4]; /* when its slot ends, by the clock in 256 ns */
 } __attribute__((packed));
 

@@ -147,8 +147,8 @@ BPF_TABLE("lru_hash", struct flow, u64, flows, MAX_FLOWS);
 BPF_ARRAY(calendars, u32, 1);
 
 /*
- * port number at the optical switch -> the device at its unit's switch, by which frames leave that waited; for
- * a unit's port 0 that of its link to the core. Writer: agent, at bring-up; readers: programs.
+ * port number at the optical switch -> the device at its unit's switch, by which frames leave that waited;
+ * for a unit's port 0 that of its link to the core. Writer: agent, at bring-up; readers: programs.
  */
 BPF_ARRAY(unit_links, u32, MAX_OPTICAL_PORTS);
 

@@ -34,7 +34,7 @@
 #define FRAMES_OWN 0 /* of the unit's hosts */
 #define FRAMES_CARRIED 1 /* of other units, which came over a circuit */
 #define FRAMES_BULK 2 /* of the unit's hosts, with the mark of bulk traffic: DSCP CS1 or LE (RFC 8622) */
-#define FRAMES_SPARE 3 /* of the unit's hosts, beyond what the next direct circuit takes; the goal is the next unit */
+#define FRAMES_SPARE 3 /* of the unit's hosts, beyond what the next direct circuit takes; the goal is next */
 
 #define PORT_FABRIC 0 /* of another switch, or optical: what comes was checked where it entered */
 #define PORT_HOST 1 /* of a host */

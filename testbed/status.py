@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         RackStatus,
         Status,
     )
+    from testbed.messages.timetable import TimetableStatus
 
 WATCH_S = 1.0
 
@@ -336,6 +337,14 @@ def policy_lines(schedule: QueueStatus) -> tuple[str, str]:
     )
 
 
+def turns_text(table: TimetableStatus) -> str:
+    """Describe a timetable in a line."""
+    from testbed.wire.places import AT_ONCE
+
+    routing = "" if table.routing == AT_ONCE else f", routing {table.routing}"
+    return f"{len(table.matchings)} matchings take turns every {table.period_ms:g} ms{routing}"
+
+
 def circuits_text(testbed: Status) -> str:
     """Format the circuits with the jobs that use them, and the dark ports or the timetable."""
     if testbed.circuits is None:
@@ -343,8 +352,7 @@ def circuits_text(testbed: Status) -> str:
     jobs = {each.circuit: each.jobs for each in testbed.circuit_jobs}
     lit = ", ".join(f"{a}-{b}{jobs_text(jobs.get((a, b), ()))}" for a, b in testbed.circuits) or "none"
     if table := testbed.timetable:
-        turns = f"{len(table.matchings)} matchings take turns every {table.period_ms:g} ms"
-        return f"{turns}; before and after: {lit}"
+        return f"{turns_text(table)}; before and after: {lit}"
     return f"{lit}; dark now: {', '.join(testbed.dark)}" if testbed.dark else lit
 
 

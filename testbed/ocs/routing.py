@@ -26,7 +26,7 @@ _HOP = 1 << 12  # a time step is this many hops: of equally early ways, the one 
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class TimetableView:
     """The timetable as a routing sees it. `neighbours` has, for each matching, the units that circuits join
     to each unit; `begins_ns` when each matching begins in a period.
     """
@@ -52,7 +52,7 @@ class Routing:
     no frame leaves by light that nothing else needs.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: TimetableView) -> None:
         self.schedule = schedule
 
     def towards(self, frames: Frames, matching: int, unit: Unit, goal: Unit) -> Iterable[Unit]:
@@ -63,7 +63,7 @@ class Routing:
         raise NotImplementedError
 
 
-class Plan:
+class RoutingPlan:
     """The first hops of each kind of frames in each matching: `of(frames)` has one `Hops` for each matching.
     Kinds that are not treated differently from `OWN` are left out of `kinds`.
     """
@@ -99,13 +99,13 @@ class Plan:
         return frozenset(optical_port_name(unit, port) for port in ports)
 
 
-def _at_once(units: Sequence[Unit], table: Timetable, has_core: bool = False) -> Plan:
+def _at_once(units: Sequence[Unit], table: Timetable, has_core: bool = False) -> RoutingPlan:
     hops = (next_hops(each.circuits, units, has_core) for each in table.matchings)
-    return Plan(units, {Frames.OWN: tuple(hops)})
+    return RoutingPlan(units, {Frames.OWN: tuple(hops)})
 
 
-def _direct(units: Sequence[Unit], table: Timetable) -> Plan:
-    return Plan(units, {Frames.OWN: _direct_hops(units, table)})
+def _direct(units: Sequence[Unit], table: Timetable) -> RoutingPlan:
+    return RoutingPlan(units, {Frames.OWN: _direct_hops(units, table)})
 
 
 def _direct_hops(units: Sequence[Unit], table: Timetable) -> tuple[Hops, ...]:
@@ -113,17 +113,17 @@ def _direct_hops(units: Sequence[Unit], table: Timetable) -> tuple[Hops, ...]:
     return tuple(_chosen(order, each.circuits, _to_itself) for each in table.matchings)
 
 
-def _vlb(units: Sequence[Unit], table: Timetable) -> Plan:
+def _vlb(units: Sequence[Unit], table: Timetable) -> RoutingPlan:
     direct = _direct_hops(units, table)
-    return Plan(units, {Frames.OWN: direct, Frames.SPARE: direct})
+    return RoutingPlan(units, {Frames.OWN: direct, Frames.SPARE: direct})
 
 
-def _opera(units: Sequence[Unit], table: Timetable) -> Plan:
-    return Plan(units, {**_at_once(units, table).kinds, Frames.BULK: _direct_hops(units, table)})
+def _opera(units: Sequence[Unit], table: Timetable) -> RoutingPlan:
+    return RoutingPlan(units, {**_at_once(units, table).kinds, Frames.BULK: _direct_hops(units, table)})
 
 
-def _hoho(units: Sequence[Unit], table: Timetable) -> Plan:
-    """Plan the way that arrives first, if a frame leaves its unit when a matching begins; of equally early
+def _hoho(units: Sequence[Unit], table: Timetable) -> RoutingPlan:
+    """RoutingPlan the way that arrives first, if a frame leaves its unit when a matching begins; of equally early
     ones, that of the fewest hops.
     """
     order = tuple(sorted(units))
@@ -132,13 +132,14 @@ def _hoho(units: Sequence[Unit], table: Timetable) -> Plan:
     cost = np.full((len(order), len(order)), _FAR)  # of a frame at a unit (row) for a goal (column)
     np.fill_diagonal(cost, 0)
     hops: list[Hops] = []
-    for is_last_turn in (False, True):  # the first finds what a period's end leads on to
+    before = None
+    while before is None or (cost != before).any():  # until no period finds a way that begins in another
+        before, hops = cost, []
         for number in reversed(range(len(graphs))):
             lasts_ns = ends_ns[number] - table.matchings[number].start_ns
             cost, by = _through(cost, lasts_ns // 1000 * _HOP, order, graphs[number])
-            if is_last_turn:
-                hops.append(_as_hops(order, graphs[number], by))
-    return Plan(units, {Frames.OWN: tuple(reversed(hops))})
+            hops.append(_as_hops(order, graphs[number], by))
+    return RoutingPlan(units, {Frames.OWN: tuple(reversed(hops))})
 
 
 def _through(
@@ -200,7 +201,7 @@ def _chosen(
     return Hops(order, tuple(bundles), numbers)
 
 
-_PLANNERS: Mapping[str, Callable[[Sequence[Unit], Timetable], Plan]] = dict(
+_PLANNERS: Mapping[str, Callable[[Sequence[Unit], Timetable], RoutingPlan]] = dict(
     zip(ROUTINGS, (_at_once, _direct, _vlb, _hoho, _opera), strict=True)
 )
 """`at-once`: over the circuits of the matching in force, several in sequence if necessary. `direct`: by
@@ -210,10 +211,10 @@ traffic by direct circuits.
 """
 
 
-def schedule_of(units: Sequence[Unit], table: Timetable) -> Schedule:
+def view_of(units: Sequence[Unit], table: Timetable) -> TimetableView:
     """Return the schedule that a routing is made with."""
     near = (joined(each.circuits, units)[0] for each in table.matchings)
-    return Schedule(
+    return TimetableView(
         tuple(sorted(units)),
         tuple({unit: tuple(others) for unit, others in each.items()} for each in near),
         tuple(each.start_ns for each in table.matchings),
@@ -222,8 +223,8 @@ def schedule_of(units: Sequence[Unit], table: Timetable) -> Schedule:
     )
 
 
-def planned(units: Sequence[Unit], table: Timetable, has_core: bool = False) -> Plan:
-    """Plan a timetable's routing. RequestError for another than `at-once` where a core joins the units, and
+def planned(units: Sequence[Unit], table: Timetable, has_core: bool = False) -> RoutingPlan:
+    """RoutingPlan a timetable's routing. RequestError for another than `at-once` where a core joins the units, and
     for a user's whose hops (`Timetable.hops`) are missing, leave by no circuit, or loop.
     """
     if table.routing == AT_ONCE:
@@ -239,14 +240,14 @@ def planned(units: Sequence[Unit], table: Timetable, has_core: bool = False) -> 
     return _given(units, table)
 
 
-def at_best(units: Sequence[Unit], table: Timetable, has_core: bool = False) -> Plan:
-    """Plan a timetable's routing where the hops of a user's are unknown: those then leave by any circuit."""
+def at_best(units: Sequence[Unit], table: Timetable, has_core: bool = False) -> RoutingPlan:
+    """RoutingPlan a timetable's routing where the hops of a user's are unknown: those then leave by any circuit."""
     is_known = table.routing in _PLANNERS or table.hops
     return planned(units, table if is_known else replace(table, routing="vlb"), has_core)
 
 
-def _given(units: Sequence[Unit], table: Timetable) -> Plan:
-    """Plan by the hops that come with a timetable."""
+def _given(units: Sequence[Unit], table: Timetable) -> RoutingPlan:
+    """RoutingPlan by the hops that come with a timetable."""
     order = tuple(sorted(units))
     by_kind: dict[Frames, list[dict[tuple[Unit, Unit], tuple[Unit, ...]]]] = {
         Frames.OWN: [{} for _ in table.matchings]
@@ -264,7 +265,7 @@ def _given(units: Sequence[Unit], table: Timetable) -> Plan:
         )
         for frames, by_matching in by_kind.items()
     }
-    plan = Plan(units, kinds)
+    plan = RoutingPlan(units, kinds)
     _check_loops(by_kind, len(table.matchings))
     return plan
 

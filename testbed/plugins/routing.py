@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from testbed.errors import RequestError
-from testbed.ocs.routing import Routing, Schedule, schedule_of
+from testbed.ocs.routing import Routing, TimetableView, view_of
 from testbed.ocs.timetable import Hop, Timetable
 from testbed.plugins.user_class import in_a_line, line_of, load
 from testbed.topology.units import Unit
@@ -28,7 +28,7 @@ def hops_of(table: Timetable) -> list[Hop]:
     if not (inspect.isclass(kind) and issubclass(kind, Routing) and kind is not Routing):
         raise RequestError(f"routing: {name}: a class of testbed.ocs.routing.Routing is accepted")
     units = sorted({unit for each in table.matchings for pair in each.circuits for unit in pair.units})
-    schedule = schedule_of(units, table)
+    schedule = view_of(units, table)
     hops = []
     for hop in _asked(kind, schedule, name):
         hops.append(hop)
@@ -37,7 +37,7 @@ def hops_of(table: Timetable) -> list[Hop]:
     return hops
 
 
-def _asked(kind: type[Routing], schedule: Schedule, name: str) -> Iterator[Hop]:
+def _asked(kind: type[Routing], schedule: TimetableView, name: str) -> Iterator[Hop]:
     try:
         routing = kind(schedule)
         for frames in map(Frames, kind.treats):

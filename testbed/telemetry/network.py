@@ -18,7 +18,7 @@ from testbed.messages.coding import plain
 from testbed.messages.controller import CrossedFrames, LinksDown, NetworkLight, ReconfigurationEvent
 from testbed.ocs.circuits import Circuit, carrying, circuit
 from testbed.ocs.routes import next_hops
-from testbed.ocs.routing import Plan, at_best
+from testbed.ocs.routing import RoutingPlan, at_best
 from testbed.ocs.timetable import Timetable, TimetableRun, parse
 from testbed.ocs.using import over_core, used
 from testbed.topology import addresses
@@ -161,7 +161,7 @@ class _Stretch:
 
 
 @lru_cache(8)  # a job's links are asked for pair by pair
-def _plan(units: tuple[Unit, ...], table: Timetable) -> Plan:
+def _plan(units: tuple[Unit, ...], table: Timetable) -> RoutingPlan:
     return at_best(units, table)
 
 

@@ -213,8 +213,7 @@ def _facts(said: Status) -> list[tuple[str, str]]:
         ("links", command.links_text(said.links)),
     ]
     if table := said.timetable:
-        turns = f"{len(table.matchings)} matchings take turns every {table.period_ms:g} ms"
-        facts.append(("timetable", turns))
+        facts.append(("timetable", command.turns_text(table)))
     return facts
 
 

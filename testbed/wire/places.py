@@ -57,10 +57,7 @@ class Frames(Choice):
     OWN = 0, "of the unit's hosts"
     CARRIED = 1, "of other units, which came over a circuit"
     BULK = 2, "of the unit's hosts, with the mark of bulk traffic: DSCP CS1 or LE (RFC 8622)"
-    SPARE = (
-        3,
-        "of the unit's hosts, beyond what the next direct circuit takes; the goal is the next unit",
-    )
+    SPARE = 3, "of the unit's hosts, beyond what the next direct circuit takes; the goal is next"
 
 
 AT_ONCE = "at-once"

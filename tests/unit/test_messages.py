@@ -38,6 +38,7 @@ from testbed.messages.result import OthersTraffic, RepeatedRuns, RunResult
 from testbed.messages.script import ScriptResult
 from testbed.messages.status import DeadStatus, SilentStatus, Status, UnwrittenStatus
 from testbed.messages.submission import SubmissionResult
+from testbed.messages.timetable import TimetableBegun
 from testbed.plugins.counts import counts_types
 from testbed.status import page
 from testbed.systems.trio.counts import BlocksStatus
@@ -220,6 +221,8 @@ def test_an_earlier_version_s_status_is_read() -> None:
     del session["complaints"]
     assert decode(QueueStatus, session, "queue").complaints == ()
     assert decode(BlocksStatus, {"made": 1, "active": 0, "without": {}}, "blocks").left == ()
+    begun = decode(TimetableBegun, {"period_ms": 5, "guard_ms": 0, "matchings": []}, "schedule")
+    assert (begun.routing, begun.notes) == ("at-once", ())
     defaults = {
         (name, each.name)
         for name, kind in MESSAGES.items()
@@ -230,6 +233,7 @@ def test_an_earlier_version_s_status_is_read() -> None:
     tried = {(of_rows[kind], name) for kind, newer in NEWER_OF.items() for name in newer}
     tried |= {("Status", name) for name in NEWER} | {("ControllerStatus", "ready")}
     tried |= {("QueueStatus", "complaints"), ("BlocksStatus", "left")} | NEWER_OF_RESULTS
+    tried |= {("TimetableStatus", "routing"), ("TimetableBegun", "routing"), ("TimetableBegun", "notes")}
     assert defaults == tried
 
 

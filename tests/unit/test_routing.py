@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.errors import RequestError
-from testbed.ocs.routing import Plan, at_best, planned
+from testbed.ocs.routing import RoutingPlan, at_best, planned
 from testbed.ocs.timetable import Hop, Timetable, parse, with_hops
 from testbed.plugins import routing as asking
 from testbed.topology.units import Unit
 from testbed.wire.places import ROUTINGS, Frames
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 UNITS = tuple(map(Unit, range(1, 5)))
 ENDLESS = "for ever; a routing that brings each frame to its goal, or lets it wait, is accepted"
 PAIRS = [[(1, 2), (3, 4)], [(1, 3), (2, 4)], [(1, 4), (2, 3)]]
@@ -41,7 +42,7 @@ def table(routing: str, matchings: Iterable[Iterable[tuple[int, int]]] = PAIRS) 
     return parse(data(matchings, routing), None)
 
 
-def goals(plan: Plan, frames: Frames, matching: int, unit: int) -> set[int]:
+def goals(plan: RoutingPlan, frames: Frames, matching: int, unit: int) -> set[int]:
     return set(plan.kinds[frames][matching][Unit(unit)])
 
 
@@ -76,7 +77,7 @@ def test_valiants_detours_leave_by_every_circuit_and_bulk_by_its_own() -> None:
 def through_time(matchings: Any, start: int, unit: int, goal: int) -> int | None:
     """Return in which slot, from `start` on, a frame can arrive: by a search forward through time."""
     at = {unit}
-    for slot in range(start, start + 2 * len(matchings)):
+    for slot in range(start, start + len(UNITS) * len(matchings)):
         pairs = matchings[slot % len(matchings)]
         while more := {end for pair in pairs for end in pair if set(pair) & at} - at:
             at |= more
@@ -85,9 +86,9 @@ def through_time(matchings: Any, start: int, unit: int, goal: int) -> int | None
     return None
 
 
-def walked(plan: Plan, matchings: Any, start: int, unit: int, goal: int) -> int | None:
+def walked(plan: RoutingPlan, matchings: Any, start: int, unit: int, goal: int) -> int | None:
     """Return in which slot a frame arrives that goes as planned."""
-    for slot in range(start, start + 2 * len(matchings)):
+    for slot in range(start, start + len(UNITS) * len(matchings)):
         matching = slot % len(matchings)
         steps = 0
         while unit != goal and Unit(goal) in plan.kinds[Frames.OWN][matching][Unit(unit)]:
@@ -221,6 +222,14 @@ def test_a_class_of_ones_own_is_asked_about_every_frame(mine: str) -> None:
 def test_a_class_that_fails_is_named_in_one_line(mine: str, name: str, told: str) -> None:
     with pytest.raises(RequestError, match=told):
         asking.hops_of(parse(data(PAIRS, f"{mine}:{name}"), None))
+
+
+def test_the_documents_example_sends_detours_over_its_hub() -> None:
+    file = CHECKOUT / "docs" / "examples" / "one_detour.py"
+    described = data(PAIRS, f"{file}:OneDetour")
+    plan = planned(UNITS, parse(with_hops(described, asking.hops_of(parse(described, None))), None))
+    assert [goals(plan, Frames.SPARE, number, 2) for number in range(3)] == [{1}, set(), set()]
+    assert [goals(plan, Frames.SPARE, number, 1) for number in range(3)] == [set()] * 3
 
 
 def test_more_steps_than_a_request_holds_are_refused(mine: str, monkeypatch: pytest.MonkeyPatch) -> None:

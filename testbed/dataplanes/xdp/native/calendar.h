@@ -53,7 +53,7 @@ struct link { /* an optical port's, or a unit's to the core */
 	int64_t free_ns; /* from when on it has nothing more to send, in the slot */
 	int64_t begun_ns, end_ns; /* of that */
 	uint64_t bytes_per_s;
-	uint64_t stays[MAX_MATCHINGS / 64]; /* matchings, from 0, whose circuit was in the one before as well */
+	uint64_t stays[MAX_MATCHINGS / 64]; /* matchings, from 0, whose circuit was in the one before */
 };
 
 struct ways { /* by parallel circuits */
@@ -61,7 +61,7 @@ struct ways { /* by parallel circuits */
 	uint32_t links[MOST_WAYS]; /* positions in `links` */
 };
 
-struct neighbours { /* of a unit in a matching, to which frames may leave by light that nothing else needs */
+struct neighbours { /* of a unit in a matching, to which spare frames may leave */
 	uint32_t count;
 	uint8_t units[MOST_WAYS];
 };

@@ -90,7 +90,8 @@ static struct place *new_place(struct calendar *c, uint32_t number)
 }
 
 /* The ways that are written for a kind, a matching, a unit and a goal; 0: there is no room. */
-static struct ways *new_ways(struct calendar *c, uint32_t kind, uint32_t matching, uint32_t unit, uint32_t goal)
+static struct ways *new_ways(struct calendar *c, uint32_t kind, uint32_t matching, uint32_t unit,
+			     uint32_t goal)
 {
 	uint32_t number = number_of(kind, matching, unit, goal);
 	struct place *place = place_of(c, number);

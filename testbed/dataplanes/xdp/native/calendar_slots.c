@@ -170,8 +170,8 @@ static struct link *link_for(struct calendar *c, const struct ways *ways, const 
 }
 
 /* Sends the first frame of a kind for a goal by a link that has time for it. */
-static void send_first(struct calendar *c, uint32_t unit, uint32_t goal, uint32_t kind, const struct link *link,
-		       const struct span *span, int64_t now)
+static void send_first(struct calendar *c, uint32_t unit, uint32_t goal, uint32_t kind,
+		       const struct link *link, const struct span *span, int64_t now)
 {
 	struct frame *frame = take_out(c, unit, goal, kind, now);
 	uint32_t latest = ((uint32_t)(span->end_ns >> 8) & ~(uint32_t)MOST_RETURNS) | frame->returns;
