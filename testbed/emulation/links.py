@@ -160,7 +160,7 @@ class WireStatistics:
         return self.backlog_ab_bytes + self.backlog_ba_bytes
 
 
-def _nobody_is_told(_ifindex: int, _is_delayed: bool) -> None:
+def _nobody_is_told(*_: object) -> None:
     pass
 
 
@@ -230,6 +230,7 @@ class Wires:
         self._down: set[str] = set()  # wires that were set down, read back
         self._stage: DelayStage | None = None  # of a kernel without netem, once a wire has a delay
         self.follow_delay: Callable[[int, bool], None] = _nobody_is_told  # LinkFaults.follow_delay
+        self.follow_delays: Callable[[Mapping[str, LinkDelay]], None] = _nobody_is_told  # by wire
         self._checked: dict[str, set[str]] = {}  # why hosts make the checksums themselves, by wire
         self._checking = threading.Lock()  # guards the field above
         with entered(namespaces[WIRES]):
@@ -414,6 +415,7 @@ class Wires:
         for wire in changed if has_netem else ():
             for device in inner_devices(wire):
                 check_delay(wire, device, read.get(self._inner[device]))
+        self.follow_delays({wire.name: wire.delay for wire in changed})
 
     def _delay_by_netem(self, wires: Sequence[WireSpec]) -> bool:
         """Set or end delays by netem; return whether this kernel has it. If not, nothing has changed."""

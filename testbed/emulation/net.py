@@ -74,6 +74,7 @@ class FabricNet(FabricView):
         self._template = Template(self.popen_aside)
         self.set_users: Callable[[Mapping[str, int]], None] = _nobody_is_told  # HostsApart.set_users
         self.follow_rates: Callable[[Mapping[str, float]], None] = _nobody_is_told  # of links, in Mb/s
+        self.follow_delays: Callable[[Mapping[str, LinkDelay]], None] = _nobody_is_told  # of links
         self._wires: Wires | None = None
         self._marks: LinkMarks | None = None
         self._faults: LinkFaults | None = None
@@ -165,6 +166,7 @@ class FabricNet(FabricView):
         self._faults = LinkFaults(self._namespaces[WIRES], self._parts.wires, self._wires.make_checksums)
         self._release.callback(self._faults.close)
         self._wires.follow_delay = self._faults.follow_delay
+        self._wires.follow_delays = lambda delays: self.follow_delays(delays)
         self._by_hand = LinksByHand(self._wires, self._parts.wires, self.set_rates)
         self._begin_faults()
         self._spawner = Spawner()

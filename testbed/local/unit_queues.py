@@ -13,7 +13,7 @@ from testbed.dataplanes.xdp.program import Programs
 from testbed.emulation.links import set_offloads
 from testbed.emulation.netlink import RouteSocket, set_merging
 from testbed.emulation.pairs import pair
-from testbed.machine.links import rate_bytes_per_s
+from testbed.machine.links import LinkDelay, rate_bytes_per_s
 from testbed.messages.links import CalendarStatus
 from testbed.topology import addresses
 from testbed.topology.model import Topology
@@ -56,6 +56,16 @@ class UnitQueues:
         named = {self._devices[name]: rate for name, rate in rates_mbps.items() if name in self._devices}
         self._queues.set_rates(
             {device: rate_bytes_per_s(rate) if rate else 0 for device, rate in named.items()}
+        )
+
+    def set_delays(self, delays: Mapping[str, LinkDelay]) -> None:
+        """Set the delays of links, by name: frames leave so much earlier. Links of hosts do not matter."""
+        self._queues.set_delays(
+            {
+                self._devices[name]: delay.nanoseconds
+                for name, delay in delays.items()
+                if name in self._devices
+            }
         )
 
     def watch(self) -> None:

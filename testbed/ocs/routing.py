@@ -123,7 +123,7 @@ def _opera(units: Sequence[Unit], table: Timetable) -> RoutingPlan:
 
 
 def _hoho(units: Sequence[Unit], table: Timetable) -> RoutingPlan:
-    """RoutingPlan the way that arrives first, if a frame leaves its unit when a matching begins; of equally early
+    """Plan the way that arrives first, if a frame leaves its unit when a matching begins; of equally early
     ones, that of the fewest hops.
     """
     order = tuple(sorted(units))
@@ -224,7 +224,7 @@ def view_of(units: Sequence[Unit], table: Timetable) -> TimetableView:
 
 
 def planned(units: Sequence[Unit], table: Timetable, has_core: bool = False) -> RoutingPlan:
-    """RoutingPlan a timetable's routing. RequestError for another than `at-once` where a core joins the units, and
+    """Plan a timetable's routing. RequestError for another than `at-once` where a core joins the units, and
     for a user's whose hops (`Timetable.hops`) are missing, leave by no circuit, or loop.
     """
     if table.routing == AT_ONCE:
@@ -241,7 +241,7 @@ def planned(units: Sequence[Unit], table: Timetable, has_core: bool = False) -> 
 
 
 def at_best(units: Sequence[Unit], table: Timetable, has_core: bool = False) -> RoutingPlan:
-    """RoutingPlan a timetable's routing where the hops of a user's are unknown: those then leave by any circuit."""
+    """Plan a timetable's routing where the hops of a user's are unknown: those then leave by any circuit."""
     is_known = table.routing in _PLANNERS or table.hops
     return planned(units, table if is_known else replace(table, routing="vlb"), has_core)
 

@@ -17,6 +17,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
 from testbed.daemon.network import Network
+from testbed.machine.links import LinkDelay
 from testbed.topology import addresses
 from testbed.topology.units import Unit
 
@@ -210,6 +211,19 @@ def staying(network: Network) -> dict[str, Any]:
         flows = [Flow(network, 1, 2), Flow(network, 3, 4)]
         for flow in flows:
             flow.send(2000, 0.5)
+        came = [flow.came()["numbers"] for flow in flows]
+        return {"came": came, **_seen(network)}
+
+
+def delayed(network: Network) -> dict[str, Any]:
+    """Send over links of different delays, of which one is longer than a slot and one begins meanwhile."""
+    with _scheduled(network, table([0, 1, 2])):
+        for link, delay_ms in (("u2o1", 2.0), ("u3o1", 12.0)):
+            network.machine.by_hand.set([link], delay=LinkDelay(delay_ms))
+        flows = [Flow(network, unit, unit % 4 + 1) for unit in range(1, 5)]
+        for flow in flows:
+            flow.send(1000, 1.5)
+        network.machine.by_hand.set(["u4o1"], delay=LinkDelay(4.0, 0.5))
         came = [flow.came()["numbers"] for flow in flows]
         return {"came": came, **_seen(network)}
 

@@ -29,6 +29,14 @@ def test_every_frame_waits_for_its_slot_and_none_is_lost_or_overtaken(scenario: 
     assert seen["verdicts"]["held"] == 6000 == seen["verdicts"]["lit"]
 
 
+def test_frames_leave_earlier_by_the_delay_of_their_link() -> None:
+    seen = findings("calendar_scenarios:delayed", rig())
+    assert [sorted(numbers) for numbers in seen["came"]] == [[*range(1000)]] * 4
+    assert seen["lost"] == 0
+    missed = {name: queue["missed"] for name, queue in seen["queues"].items()}
+    assert sum(missed.values()) < 200, missed  # of 4000
+
+
 def test_a_queue_is_finite_and_what_waits_is_sent_when_the_timetable_ends() -> None:
     seen = findings("calendar_scenarios:full", rig(ROOM))
     waits, never = seen["waited"]["u1-u2"], seen["waited"]["u2-u3"]

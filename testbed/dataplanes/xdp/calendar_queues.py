@@ -47,6 +47,7 @@ def _library() -> ctypes.CDLL:
     library.calendar_open.restype = pointer
     library.calendar_open.argtypes = [whole, whole, whole, whole, number, number]
     library.calendar_rate.argtypes = [pointer, number, ctypes.c_uint64]
+    library.calendar_delay.argtypes = [pointer, number, ctypes.c_int64, ctypes.c_int64]
     library.calendar_counts.argtypes = [pointer, number, ctypes.POINTER(_Counts)]
     library.calendar_overrun.restype = ctypes.c_uint64
     library.calendar_overrun.argtypes = [pointer]
@@ -105,6 +106,15 @@ class CalendarQueues:
         with self._using:
             for device, rate in bytes_per_s.items() if self._handle else ():
                 _library().calendar_rate(self._handle, socket.if_nametoindex(device), rate)
+
+    def set_delays(self, delays_ns: Mapping[str, tuple[int, int]]) -> None:
+        """Set the delays of links in ns, and by how much more or less each frame's differs, by the device of
+        a unit's switch.
+        """
+        with self._using:
+            for device, (delay_ns, jitter_ns) in delays_ns.items() if self._handle else ():
+                ifindex = socket.if_nametoindex(device)
+                _library().calendar_delay(self._handle, ifindex, delay_ns, jitter_ns)
 
     def watch(self) -> None:
         """Raise TestbedError if the thread has ended."""

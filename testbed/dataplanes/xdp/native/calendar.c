@@ -311,6 +311,23 @@ int calendar_rate(struct calendar *c, uint32_t ifindex, uint64_t bytes_per_s)
 	return at < 0 ? -1 : 0;
 }
 
+/* Sets the delay of the link at a device, and by how much more or less that of each frame differs. */
+int calendar_delay(struct calendar *c, uint32_t ifindex, int64_t delay_ns, int64_t jitter_ns)
+{
+	int at;
+
+	pthread_mutex_lock(&c->lock);
+	at = rate_at(c, ifindex);
+	if (at >= 0) {
+		c->rates[at].ifindex = ifindex;
+		c->rates[at].delay_ns = delay_ns;
+		c->rates[at].jitter_ns = jitter_ns;
+		__atomic_add_fetch(&c->rate_serial, 1, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&c->lock);
+	return at < 0 ? -1 : 0;
+}
+
 /* Copies the counts of a unit's frames for each unit, 256 of them; 0: it had none. */
 int calendar_counts(struct calendar *c, uint32_t unit, struct counts *counts)
 {

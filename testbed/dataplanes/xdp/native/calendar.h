@@ -17,6 +17,7 @@
 #define UNITS 256 /* a unit's number is a byte of an address */
 #define MOST_WAYS 40 /* optical ports of a unit */
 #define RATES (1 << 15)
+#define MOST_DELAYS 256 /* different ones; links with others are served as if they had none */
 #define CORES (UNITS * OPTICAL_STRIDE) /* behind the numbers of optical ports: units' links to the core */
 #define KINDS 3			       /* of frames that wait: FRAMES_OWN, _CARRIED, _BULK */
 #define WORDS (UNITS / 64)	       /* of a set of units */
@@ -53,6 +54,7 @@ struct link { /* an optical port's, or a unit's to the core */
 	int64_t free_ns; /* from when on it has nothing more to send, in the slot */
 	int64_t begun_ns, end_ns; /* of that */
 	uint64_t bytes_per_s;
+	int64_t delay_ns, jitter_ns; /* of its frames on their way to the optical switch */
 	uint64_t stays[MAX_MATCHINGS / 64]; /* matchings, from 0, whose circuit was in the one before */
 };
 
@@ -100,12 +102,15 @@ struct calendar {
 	uint64_t bytes;			     /* that wait */
 	int64_t ended_ns;		     /* when the last timetable did */
 	int error; /* errno of a send that no later one makes good, which ends the thread */
-	/* rates by ifindex */
+	/* rates and delays by ifindex */
 	struct {
 		uint32_t ifindex; /* 0: none */
 		uint64_t bytes_per_s;
+		int64_t delay_ns, jitter_ns;
 	} rates[RATES];
 	uint32_t rate_serial, seen_serial;
+	int64_t delays_ns[MOST_DELAYS]; /* that links have, each once */
+	uint32_t delay_count;
 	/* batches */
 	uint8_t *buffers;
 	struct iovec in_parts[BATCH], out_parts[BATCH];

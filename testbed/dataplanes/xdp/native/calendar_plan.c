@@ -167,11 +167,30 @@ static int link_at(struct calendar *c, uint32_t unit, const struct route *route)
 	return (int)c->link_count - 1;
 }
 
+/* Whether a link's delay is among those by which slots are served. */
+static int is_served(struct calendar *c, int64_t delay_ns)
+{
+	for (uint32_t i = 0; i < c->delay_count; i++)
+		if (c->delays_ns[i] == delay_ns)
+			return 1;
+	if (c->delay_count == MOST_DELAYS)
+		return 0;
+	c->delays_ns[c->delay_count++] = delay_ns;
+	return 1;
+}
+
 void take_rates(struct calendar *c)
 {
 	pthread_mutex_lock(&c->lock);
-	for (uint32_t i = 0; i < c->link_count; i++)
-		c->links[i].bytes_per_s = c->rates[rate_at(c, c->links[i].ifindex)].bytes_per_s;
+	c->delay_count = 1; /* the first: none */
+	for (uint32_t i = 0; i < c->link_count; i++) {
+		struct link *link = c->links + i;
+		int at = rate_at(c, link->ifindex);
+
+		link->bytes_per_s = c->rates[at].bytes_per_s;
+		link->delay_ns = is_served(c, c->rates[at].delay_ns) ? c->rates[at].delay_ns : 0;
+		link->jitter_ns = c->rates[at].jitter_ns;
+	}
 	c->seen_serial = c->rate_serial;
 	pthread_mutex_unlock(&c->lock);
 }

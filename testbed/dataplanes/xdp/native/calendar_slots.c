@@ -74,6 +74,7 @@ struct frame *take_out(struct calendar *c, uint32_t unit, uint32_t goal, uint32_
 /* When a slot's light begins and ends. */
 struct span {
 	uint32_t matching; /* from 1; 0: outside of timetables */
+	int64_t delay_ns;  /* of the links for which it is: frames that leave now arrive in it */
 	int64_t begun_ns, end_ns;
 	int64_t lit_ns;	 /* of circuits that were not in the matching before */
 	int64_t last_ns; /* when its last frame may begin */
@@ -127,15 +128,20 @@ static int64_t lit_from(struct calendar *c, const struct link *link, const struc
 	if (span->matching && has(link->stays, span->matching - 1) &&
 	    span->begun_ns > (int64_t)c->table.start_ns)
 		return span->begun_ns;
-	return span->lit_ns;
+	return span->lit_ns + link->jitter_ns;
 }
 
-/* Takes a link's time for a frame if it has any now, or says when it is to be asked again. */
+/*
+ * Takes a link's time for a frame if it has any now, or says when it is to be asked again. All times are those
+ * at which frames arrive at the optical switch.
+ */
 static enum service take_time(struct calendar *c, struct link *link, uint32_t length, const struct span *span,
 			      int64_t now, int64_t *due)
 {
 	int64_t lit_ns = lit_from(c, link, span), begin;
 
+	if (span->matching && link->delay_ns != span->delay_ns)
+		return NOT_NOW;
 	if (!span->matching && link->number)
 		lit_ns = dark_until(c, link->number, now);
 	if (lit_ns > now) {
@@ -150,7 +156,7 @@ static enum service take_time(struct calendar *c, struct link *link, uint32_t le
 		link->free_ns = lit_ns + (owes_ns > 0 ? owes_ns : 0);
 	}
 	begin = link->free_ns > now ? link->free_ns : now;
-	if (begin > span->last_ns)
+	if (begin > span->last_ns - (span->matching ? link->jitter_ns : 0))
 		return FULL;
 	if (begin > now + AHEAD_NS) {
 		*due = begin - AHEAD_NS < *due ? begin - AHEAD_NS : *due;
@@ -317,22 +323,40 @@ static int has_backlog(struct calendar *c, uint32_t unit)
 	return any != 0;
 }
 
+/* Sends what may leave now by links of a delay, and says when to do so again. */
+static void serve_delayed(struct calendar *c, int64_t now, int64_t delay_ns, int64_t *due)
+{
+	struct span span = span_at(c, now + delay_ns);
+	int64_t next = span.end_ns;
+
+	span.delay_ns = delay_ns;
+	for (uint32_t unit = 0; unit < UNITS; unit++)
+		if (has_backlog(c, unit))
+			serve_unit(c, unit, &span, now + delay_ns, &next);
+	if (next - delay_ns < *due)
+		*due = next - delay_ns;
+}
+
+static int any_backlog(struct calendar *c)
+{
+	for (uint32_t unit = 0; unit < UNITS; unit++)
+		if (has_backlog(c, unit))
+			return 1;
+	return 0;
+}
+
 /* Sends what may leave now; returns when to do so again. */
 int64_t serve_all(struct calendar *c, int64_t now)
 {
-	struct span span = span_at(c, now);
-	int64_t due = span.end_ns;
-	int any = 0;
+	int64_t due = now + LOOK_NS;
 
-	for (uint32_t unit = 0; unit < UNITS; unit++) {
-		if (!has_backlog(c, unit))
-			continue;
-		any = 1;
-		serve_unit(c, unit, &span, now, &due);
-	}
+	if (!any_backlog(c))
+		return now + 1000000000LL;
+	for (uint32_t i = 0; i < c->delay_count; i++)
+		serve_delayed(c, now, c->delays_ns[i], &due);
 	if (c->pending)
 		send_batch(c);
-	return any && due < now + LOOK_NS ? due : now + (any ? LOOK_NS : 1000000000LL);
+	return due;
 }
 
 /* Where no timetable runs, frames leave as plain routes say, one after the other. */
