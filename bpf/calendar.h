@@ -57,9 +57,14 @@ static __always_inline int is_over(struct ethhdr *eth, u64 now)
 	return (s32)((latest & ~MOST_RETURNS) - (u32)(now >> 8)) <= 0;
 }
 
-/* The source address that a host's frame has: 02:00 and its IPv4 address. */
+/*
+ * The source address that a host's frame has: 02:00 and its IPv4 address. A result's copy has the unit that
+ * it is for in the last byte of the other, which for a group ends like that (RFC 1112).
+ */
 static __always_inline void restore_source(struct ethhdr *eth, struct iphdr *ip)
 {
+	if (is_group(ip->daddr))
+		eth->h_dest[5] = bpf_ntohl(ip->daddr) & 0xff;
 	eth->h_source[0] = 2;
 	eth->h_source[1] = 0;
 	__builtin_memcpy(eth->h_source + 2, &ip->saddr, 4);

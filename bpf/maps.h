@@ -152,6 +152,12 @@ BPF_ARRAY(calendars, u32, 1);
  */
 BPF_ARRAY(unit_links, u32, MAX_OPTICAL_PORTS);
 
+/*
+ * Trees whose results wait for their slots at a unit's switch, by that -> the units that they are for.
+ * Writer: agent; reader: the thread behind the device of `calendars`.
+ */
+BPF_TABLE("hash", struct entry_key, struct unit_set, queued_trees, MAX_ENTRIES);
+
 /* ---- pull ---- */
 
 /* What a worker waits for. Writer: agent; reader: host program. */

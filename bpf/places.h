@@ -34,7 +34,8 @@
 #define FRAMES_OWN 0 /* of the unit's hosts */
 #define FRAMES_CARRIED 1 /* of other units, which came over a circuit */
 #define FRAMES_BULK 2 /* of the unit's hosts, with the mark of bulk traffic: DSCP CS1 or LE (RFC 8622) */
-#define FRAMES_SPARE 3 /* of the unit's hosts, beyond what the next direct circuit takes; the goal is next */
+#define FRAMES_RESULT 3 /* results of sums for several units, a copy for each */
+#define FRAMES_SPARE 4 /* of the unit's hosts, beyond what the next direct circuit takes; the goal is next */
 
 #define PORT_FABRIC 0 /* of another switch, or optical: what comes was checked where it entered */
 #define PORT_HOST 1 /* of a host */
@@ -166,6 +167,10 @@ struct timetable {
 	__u64 count; /* matchings */
 	__u64 routing; /* index into ROUTINGS (testbed/wire/places.py) */
 	__u64 starts_ns[512]; /* when each begins in a period, the first at 0; else NEVER_NS */
+};
+
+struct unit_set {
+	__u64 bits[4]; /* by a unit's number */
 };
 
 struct meeting_key {

@@ -75,7 +75,7 @@ class Api:
             "unsettled": lambda request: [
                 tor_name(dpid) for dpid in conductor.state.unsettled if dpid != OXC_DPID
             ],
-            "tree": lambda request: conductor.state.tree(unit_named(request.root), _units(request.members)),
+            "tree": lambda request: conductor.tree(unit_named(request.root), _units(request.members)),
         }
 
     def __call__(self, request: dict[str, Any], peer: Peer, emit: Emit, disconnected: threading.Event) -> Any:

@@ -71,7 +71,7 @@ from testbed.optics.model import CircuitTurn, DarkTimes
 from testbed.topology import addresses
 from testbed.topology.addresses import OXC_DPID, Dpid, parse_optical_port, unit_name
 from testbed.topology.model import Topology
-from testbed.topology.units import UnitPair
+from testbed.topology.units import Unit, UnitPair
 
 LOG = logging.getLogger("controller")
 LIGHT_TIMEOUT_NS = 5_000_000_000
@@ -316,6 +316,15 @@ class Conductor:
             self._plane.keep(table, peers, routes, lambda: time.monotonic_ns() + START_LEAD_NS)
             self._timetable = table
             self._timetables.append(TimetableRun(table, self._plane.kept_from_ns()))
+            self._have_turned()  # results wait for slots from now on
+
+    def tree(self, root: Unit, members: Iterable[Unit]) -> dict[Unit, list[tuple[int, ...]]]:
+        """Return the ways of a packet from `root` to other units, over the circuits or, while a timetable
+        runs, by calendar queues (`State.tree`).
+        """
+        topology = self._state.premises.topology
+        waits = self._timetable is not None and topology.has_calendar and topology.core_link is None
+        return self._state.tree(root, members, waits)
 
     def leave(self) -> None:
         """End the timetable: the ports with a circuit are dark for a dark time, then lit again."""
@@ -337,6 +346,7 @@ class Conductor:
                     self._state, record = left(self._state, turned)
                 if record:
                     self._history.append(record)
+                self._have_turned()
 
     def timetable(self) -> Timetable | None:
         """Return the running timetable, whichever process started it, or None."""

@@ -71,7 +71,7 @@ from controller.steps import (
 from testbed.errors import RequestError, SettingError, TestbedError
 from testbed.ocs.circuits import Circuit, circuit, ports_of
 from testbed.ocs.glimpses import Turned
-from testbed.ocs.routing import planned
+from testbed.ocs.routing import direct_hops, planned
 from testbed.ocs.timetable import USERS, Kept, Matching, Timetable
 from testbed.optics.model import CircuitTurn, DarkTimes, Ends
 from testbed.topology import addresses
@@ -516,6 +516,9 @@ def timed(
         frames: [_to_units(flows_by(topology, each)) for each in by_matching]
         for frames, by_matching in plan.kinds.items()
     }
+    if topology.has_calendar and topology.core_link is None:
+        direct = direct_hops(units, table)
+        routes[Frames.RESULT] = [_to_units(flows_by(topology, each)) for each in direct]
     return peers, routes
 
 

@@ -15,7 +15,7 @@ from testbed.ocs.plan import Plan, plan_planes
 from testbed.ocs.routes import tree
 from testbed.optics.model import CircuitTurn, DarkTimes, Ends, PastTurn
 from testbed.topology import addresses
-from testbed.topology.addresses import Dpid
+from testbed.topology.addresses import Dpid, queued_way
 from testbed.topology.model import Topology
 from testbed.topology.units import Unit, UnitPair
 
@@ -258,14 +258,19 @@ class State:
             self.current, demands, premises.ports, premises.planes, premises.has_core, self.down
         )
 
-    def tree(self, root: Unit, members: Iterable[Unit]) -> dict[Unit, list[tuple[int, ...]]]:
+    def tree(
+        self, root: Unit, members: Iterable[Unit], waits: bool = False
+    ) -> dict[Unit, list[tuple[int, ...]]]:
         """Return by unit the optical ports by which a packet from `root` reaches the members: one port of
-        each tuple.
+        each tuple; if it `waits` for slots of a timetable, the queued way to each.
         """
         members = list(members)
         for unit in (root, *members):
             self.premises.check_unit(unit)
         units, has_core = self.premises.ports, self.premises.has_core
+        if waits:
+            others = [unit for unit in members if unit != root]
+            return {root: [(queued_way(unit),) for unit in others], **{unit: [] for unit in others}}
         return tree(self.current, units, root, members, has_core, self.down)
 
     def check_links(self, target: frozenset[Circuit]) -> None:

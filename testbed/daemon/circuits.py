@@ -28,7 +28,7 @@ from testbed.messages.status import CircuitUse
 from testbed.messages.timetable import TimetableBegun, TimetableStatus
 from testbed.ocs.circuits import Circuit, checked, circuit
 from testbed.ocs.routing import planned
-from testbed.ocs.timetable import Timetable, as_data, parse
+from testbed.ocs.timetable import Timetable, parse
 from testbed.ocs.using import losing, over_core, used
 from testbed.topology import addresses
 from testbed.topology.addresses import unit_name
@@ -87,8 +87,7 @@ def schedule(
     """Start the requested timetable, and return it as the controller accepted it. Unless `force` is set,
     RequestError names the running jobs that it hinders.
     """
-    described = as_data(parse(request.schedule, topology.planes))
-    timetable = decode(TimetableStatus, described, "schedule")
+    timetable = parse(request.schedule, topology.planes)
     down = decode(LitCircuits, controller("circuits"), "circuits").down
     hindered = _of_jobs(layouts(), lambda layout: hindrance(layout, timetable, topology, down))
     if hindered and not request.force:

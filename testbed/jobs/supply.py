@@ -35,7 +35,7 @@ from testbed.ocs.circuits import Circuit, circuit
 from testbed.ocs.plan import plan_planes, servable, up
 from testbed.ocs.routes import next_hops
 from testbed.ocs.routing import at_best
-from testbed.ocs.timetable import parse
+from testbed.ocs.timetable import Timetable, parse
 from testbed.plugins.registry import find
 from testbed.plugins.user_class import is_users
 from testbed.telemetry.forecast import Forecast, Prospect, forecast
@@ -425,22 +425,25 @@ class Supply:
 
 
 def hindrance(
-    layout: Layout, timetable: TimetableStatus, topology: Topology, down: Collection[str] = ()
+    layout: Layout, timetable: TimetableStatus | Timetable, topology: Topology, down: Collection[str] = ()
 ) -> str | None:
     """Say why a job cannot be summed while this timetable runs; None if it can. Packets may wait for no slot;
-    no matching may join two of its units, by ports that are not `down`; or places in several units sum it,
-    whose results go out at once, by the circuits of before.
+    no matching may join two of its units, by ports that are not `down`; places in several units may sum it,
+    whose results go by direct circuits alone, and not over a core.
     """
     if not layout.demands:
         return None
     if not topology.has_calendar:
         return "packets wait for no slot here (ocs.calendar_packets, mtu)"
+    table = timetable if isinstance(timetable, Timetable) else parse(plain(timetable), None)
     if layout.forest is not None:
-        return "places in several units sum it, and results wait for no slot"
-    table = parse(plain(timetable), None).without(down)
+        if topology.core_link is not None:
+            return "places in several units sum it, and over a core results wait for no slot"
+        table = replace(table, routing="direct")
     units = [unit.index for unit in topology.units]
-    joined = at_best(units, table, topology.core_link is not None).reached()
-    return _apart(layout, joined, "no matching joins")
+    joined = at_best(units, table, topology.core_link is not None, down).reached()
+    has = "joins" if layout.forest is None else "has a direct circuit, as results need it, between"
+    return _apart(layout, joined, f"no matching {has}")
 
 
 def joined_by_circuits(

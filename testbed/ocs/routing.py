@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -64,15 +64,22 @@ class Routing:
 
 
 class RoutingPlan:
-    """The first hops of each kind of frames in each matching: `of(frames)` has one `Hops` for each matching.
-    Kinds that are not treated differently from `OWN` are left out of `kinds`.
+    """The first hops of each kind of frames in each matching; kinds that go as `OWN` are left out. `known`
+    has the pairs of units of which frames of the first reach the second, if the hops alone do not say it.
     """
 
-    def __init__(self, units: Sequence[Unit], kinds: Mapping[Frames, tuple[Hops, ...]]) -> None:
-        self.units, self.kinds = tuple(sorted(units)), dict(kinds)
+    def __init__(
+        self,
+        units: Sequence[Unit],
+        kinds: Mapping[Frames, tuple[Hops, ...]],
+        known: Collection[UnitPair] | None = None,
+    ) -> None:
+        self.units, self.kinds, self._known = tuple(sorted(units)), dict(kinds), known
 
     def reached(self) -> set[UnitPair]:
         """Return the pairs of units of which frames of the first reach the second."""
+        if self._known is not None:
+            return set(self._known)
         size = len(self.units)
         base, near = np.zeros((size, size), bool), np.eye(size, dtype=bool)
         for frames, by_matching in self.kinds.items():
@@ -83,11 +90,12 @@ class RoutingPlan:
         pairs = ((self.units[row], self.units[goal]) for row, goal in zip(rows, goals, strict=True))
         return {pair for pair in pairs if pair[0] != pair[1]}
 
-    def names(self, matching: int, pair: UnitPair) -> frozenset[str]:
-        """Return the optical ports by which frames for one unit of a pair may leave the other in a matching:
-        of both directions, the one with more.
+    def leaving(self, matching: int, pair: UnitPair) -> tuple[frozenset[str], int]:
+        """Return the optical ports by which frames of either unit of a pair for the other may leave it in a
+        matching, and how many of them the one with more has.
         """
-        return max((self._names(matching, *each) for each in (pair, pair[::-1])), key=len)
+        there, back = self._names(matching, *pair), self._names(matching, *pair[::-1])
+        return there | back, max(len(there), len(back))
 
     def _names(self, matching: int, unit: Unit, goal: Unit) -> frozenset[str]:
         ports = set[int]()
@@ -99,27 +107,30 @@ class RoutingPlan:
         return frozenset(optical_port_name(unit, port) for port in ports)
 
 
-def _at_once(units: Sequence[Unit], table: Timetable, has_core: bool = False) -> RoutingPlan:
-    hops = (next_hops(each.circuits, units, has_core) for each in table.matchings)
+def _at_once(
+    units: Sequence[Unit], table: Timetable, has_core: bool = False, down: Collection[str] = ()
+) -> RoutingPlan:
+    hops = (next_hops(each.circuits, units, has_core, down) for each in table.matchings)
     return RoutingPlan(units, {Frames.OWN: tuple(hops)})
 
 
 def _direct(units: Sequence[Unit], table: Timetable) -> RoutingPlan:
-    return RoutingPlan(units, {Frames.OWN: _direct_hops(units, table)})
+    return RoutingPlan(units, {Frames.OWN: direct_hops(units, table)})
 
 
-def _direct_hops(units: Sequence[Unit], table: Timetable) -> tuple[Hops, ...]:
+def direct_hops(units: Sequence[Unit], table: Timetable) -> tuple[Hops, ...]:
+    """Return the first hops of direct circuits alone, by matching."""
     order = tuple(sorted(units))
     return tuple(_chosen(order, each.circuits, _to_itself) for each in table.matchings)
 
 
 def _vlb(units: Sequence[Unit], table: Timetable) -> RoutingPlan:
-    direct = _direct_hops(units, table)
+    direct = direct_hops(units, table)
     return RoutingPlan(units, {Frames.OWN: direct, Frames.SPARE: direct})
 
 
 def _opera(units: Sequence[Unit], table: Timetable) -> RoutingPlan:
-    return RoutingPlan(units, {**_at_once(units, table).kinds, Frames.BULK: _direct_hops(units, table)})
+    return RoutingPlan(units, {**_at_once(units, table).kinds, Frames.BULK: direct_hops(units, table)})
 
 
 def _hoho(units: Sequence[Unit], table: Timetable) -> RoutingPlan:
@@ -240,10 +251,21 @@ def planned(units: Sequence[Unit], table: Timetable, has_core: bool = False) -> 
     return _given(units, table)
 
 
-def at_best(units: Sequence[Unit], table: Timetable, has_core: bool = False) -> RoutingPlan:
-    """Plan a timetable's routing where the hops of a user's are unknown: those then leave by any circuit."""
-    is_known = table.routing in _PLANNERS or table.hops
-    return planned(units, table if is_known else replace(table, routing="vlb"), has_core)
+def at_best(
+    units: Sequence[Unit], table: Timetable, has_core: bool = False, down: Collection[str] = ()
+) -> RoutingPlan:
+    """Plan a timetable's routing without links that are down. Where the hops of a user's routing are unknown,
+    frames leave by any circuit, and reach what all circuits together join.
+    """
+    table = table.without(down)
+    if table.routing == AT_ONCE:
+        return _at_once(units, table, has_core, down)
+    if table.routing in _PLANNERS or table.hops:
+        return planned(units, table, has_core)
+    together = frozenset[Circuit]().union(*(each.circuits for each in table.matchings))
+    hops = next_hops(together, units)
+    known = {(unit, goal) for unit in hops for goal in hops[unit]}
+    return RoutingPlan(units, _vlb(units, table).kinds, known)
 
 
 def _given(units: Sequence[Unit], table: Timetable) -> RoutingPlan:
@@ -265,9 +287,8 @@ def _given(units: Sequence[Unit], table: Timetable) -> RoutingPlan:
         )
         for frames, by_matching in by_kind.items()
     }
-    plan = RoutingPlan(units, kinds)
     _check_loops(by_kind, len(table.matchings))
-    return plan
+    return RoutingPlan(units, kinds, _reached(by_kind))
 
 
 def _by_rows(
@@ -290,26 +311,68 @@ def _by_rows(
 _Rows = Mapping[Frames, Sequence[Mapping[tuple[Unit, Unit], tuple[Unit, ...]]]]
 
 
+def _by_source(by_kind: _Rows, count: int) -> list[dict[tuple[Unit, Unit], tuple[Unit, ...]]]:
+    """Return, by matching, the units to which frames may leave their own unit, by that and the goal."""
+    steps: list[dict[tuple[Unit, Unit], tuple[Unit, ...]]] = [{} for _ in range(count)]
+    goals = {
+        goal
+        for frames, rows in by_kind.items()
+        if frames != Frames.SPARE
+        for each in rows
+        for _, goal in each
+    }
+    for frames, rows in by_kind.items():
+        for number, each in enumerate(rows):
+            for (unit, goal), to in each.items() if frames != Frames.CARRIED else ():
+                for way in goals - {unit} if frames == Frames.SPARE else {goal}:
+                    steps[number][unit, way] = (*steps[number].get((unit, way), ()), *to)
+    return steps
+
+
+def _reached(by_kind: _Rows) -> set[UnitPair]:
+    """Return the pairs of units of which frames of the first reach the second in some sequence of matchings,
+    carried from unit to unit.
+    """
+    carried = by_kind.get(Frames.CARRIED, by_kind[Frames.OWN])
+    before: dict[tuple[Unit, Unit], set[Unit]] = {}  # units that lead to a unit, by that and the goal
+    for rows in carried:
+        for (unit, goal), to in rows.items():
+            for each in to:
+                before.setdefault((each, goal), set()).add(unit)
+    pairs = set[UnitPair]()
+    for rows in _by_source(by_kind, len(carried)):
+        for (unit, goal), to in rows.items():
+            leading, front = {goal}, {goal}
+            while front:
+                front = {other for each in front for other in before.get((each, goal), ())} - leading
+                leading |= front
+            if not leading.isdisjoint(to):
+                pairs.add((unit, goal))
+    return pairs
+
+
 def _check_loops(by_kind: _Rows, count: int) -> None:
     """Raise RequestError if frames that always leave in time could return to a unit for ever."""
-    goals = {goal for rows in by_kind.values() for each in rows for _, goal in each}
     carried = by_kind.get(Frames.CARRIED, by_kind[Frames.OWN])
-    for goal in sorted(goals):
+    own = _by_source(by_kind, count)
+    for source, goal in sorted({pair for rows in own for pair in rows}):
+        by_matching = [
+            {unit: to for (unit, of), to in rows.items() if of == goal and unit != source}
+            | ({source: mine[source, goal]} if (source, goal) in mine else {})
+            for rows, mine in zip(carried, own, strict=True)
+        ]
         seen: set[tuple[int, Unit]] = set()  # from which all ways end
-        for matching, rows in enumerate(carried):
-            for unit, for_goal in rows:
-                if for_goal == goal:
-                    _follow(carried, goal, (matching, unit), count, seen)
+        for matching in range(count):
+            _follow(by_matching, goal, (matching, source), seen)
 
 
 def _follow(
-    carried: Sequence[Mapping[tuple[Unit, Unit], tuple[Unit, ...]]],
+    by_matching: Sequence[Mapping[Unit, tuple[Unit, ...]]],
     goal: Unit,
     start: tuple[int, Unit],
-    count: int,
     seen: set[tuple[int, Unit]],
 ) -> None:
-    """Follow all ways of a carried frame depth first, and raise RequestError at one that closes a loop with a
+    """Follow all ways of a frame depth first, and raise RequestError at one that closes a loop with a
     hop in it. Waiting for ever is none.
     """
 
@@ -317,9 +380,11 @@ def _follow(
         matching, unit = at
         if unit == goal:
             return []
-        to = carried[matching].get((unit, goal), ())
-        return [(matching, each) for each in to] or [((matching + 1) % count, unit)]
+        to = by_matching[matching].get(unit, ())
+        return [(matching, each) for each in to] or [((matching + 1) % len(by_matching), unit)]
 
+    if start in seen:
+        return
     path, on_path, waiting = [start], {start}, [steps(start)]
     while path:
         if not waiting[-1]:

@@ -6,6 +6,7 @@ Each matching begins with a dark guard time, in which mirrors and transceivers w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from testbed.wire.places import AT_ONCE, MAX_MATCHINGS, ROUTINGS, Frames
 SHORTEST_MS, LONGEST_MS = 1.0, 60_000.0
 USERS = "FILE.py:CLASS"
 _KEYS, _MATCHING_KEYS = ("period_ms", "guard_ms", "routing", "matchings"), ("start_ms", "circuits")
+_CLASS = re.compile(r"[^\x00-\x1f]{1,1000}:[A-Za-z_][A-Za-z0-9_]{0,100}")
 _HOPS = "hops"  # of a user's routing: what `testbed circuits schedule` adds
 
 
@@ -117,6 +119,9 @@ def parse(data: Any, ports: Iterable[str] | None) -> Timetable:
                 f"matchings[{number}].start_ms: {start_ms:g}; it lasts {lasts_ms:g} ms, and more than "
                 f"guard_ms, {guard_ms:g}, is accepted"
             )
+    routing, hops = _routing(data.get("routing", AT_ONCE)), _hops(data.get(_HOPS, ()), len(listed))
+    if hops and routing in ROUTINGS:
+        raise RequestError(f"{_HOPS}: routing {routing} has its own; {USERS} is accepted with them")
     known = ports if ports is None or isinstance(ports, Mapping) else list(ports)
     matchings = []
     for number, (start_ms, matching) in enumerate(zip(starts_ms, listed, strict=True)):
@@ -130,8 +135,8 @@ def parse(data: Any, ports: Iterable[str] | None) -> Timetable:
         round(period_ms * 1e6),
         round(guard_ms * 1e6),
         tuple(matchings),
-        _routing(data.get("routing", AT_ONCE)),
-        tuple(_hops(data.get(_HOPS, ()), len(matchings))),
+        routing,
+        tuple(hops),
     )
 
 
@@ -154,20 +159,23 @@ def with_hops(data: Mapping[str, Any], hops: Iterable[Hop]) -> dict[str, Any]:
 
 
 def _routing(name: Any) -> str:
-    if not isinstance(name, str) or not (name in ROUTINGS or ":" in name):
+    if not isinstance(name, str) or not (name in ROUTINGS or _CLASS.fullmatch(name)):
         raise RequestError(f"routing: {shown(name)}; {', '.join(ROUTINGS)}, {USERS} are accepted")
     return name
 
 
 def _hops(rows: Any, count: int) -> list[Hop]:
-    kinds = [each.value for each in Frames]
+    kinds = [each.value for each in Frames if each != Frames.RESULT]
     hops = []
     for row in rows if isinstance(rows, list | tuple) else [rows]:
         match row:
             case [int(frames), int(matching), int(unit), int(goal), [*to]] if (
-                frames in kinds and 0 <= matching < count and all(isinstance(each, int) for each in to)
+                frames in kinds
+                and 0 <= matching < count
+                and not any(isinstance(each, bool) or not isinstance(each, int) for each in (*row[:4], *to))
             ):
-                hops.append(Hop(Frames(frames), matching, Unit(unit), Unit(goal), tuple(map(Unit, to))))
+                units = tuple(map(Unit, dict.fromkeys(to)))
+                hops.append(Hop(Frames(frames), matching, Unit(unit), Unit(goal), units))
             case _:
                 raise RequestError(
                     f"{_HOPS}: {shown(row)}; [kind of frames, matching, unit, goal, [units]] is accepted"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
+
+import numpy as np
 
 from testbed.errors import RequestError
 from testbed.ocs.routing import Routing, TimetableView, view_of
@@ -13,6 +16,7 @@ from testbed.plugins.user_class import in_a_line, line_of, load
 from testbed.topology.units import Unit
 from testbed.wire.places import Frames
 
+_MOST_UNITS = 256
 MOST_HOPS = 30_000  # of all matchings: what a request to the testbed holds
 
 
@@ -23,16 +27,17 @@ def hops_of(table: Timetable) -> list[Hop]:
     name = table.routing
     try:
         kind = load(name)
-    except Exception as error:  # a user's code may raise anything
+    except (Exception, SystemExit) as error:  # a user's code may raise anything
         raise RequestError(f"routing: {name}: {in_a_line(error)}") from error
     if not (inspect.isclass(kind) and issubclass(kind, Routing) and kind is not Routing):
         raise RequestError(f"routing: {name}: a class of testbed.ocs.routing.Routing is accepted")
     units = sorted({unit for each in table.matchings for pair in each.circuits for unit in pair.units})
     schedule = view_of(units, table)
-    hops = []
+    hops, count = [], 0
     for hop in _asked(kind, schedule, name):
         hops.append(hop)
-        if len(hops) > MOST_HOPS:
+        count += len(hop.to)
+        if count > MOST_HOPS:
             raise RequestError(f"routing: {name}: more than {MOST_HOPS} steps; so many are accepted")
     return hops
 
@@ -49,13 +54,13 @@ def _asked(kind: type[Routing], schedule: TimetableView, name: str) -> Iterator[
                         to = _units(answer)
                         if to:
                             yield Hop(frames, matching, unit, goal, to)
-    except Exception as error:  # a user's code may raise anything
+    except (Exception, SystemExit) as error:  # a user's code may raise anything
         raise RequestError(f"routing: {name}{line_of(error, name)}: {in_a_line(error)}") from error
 
 
 def _units(answer: Any) -> tuple[Unit, ...]:
-    to = tuple(answer)
+    to = dict.fromkeys(itertools.islice(answer, _MOST_UNITS))
     for each in to:
-        if not isinstance(each, int):
+        if isinstance(each, bool) or not isinstance(each, int | np.integer):
             raise TypeError(f"towards answered {each!r}; units of the schedule are accepted")
-    return to
+    return tuple(Unit(int(each)) for each in to)

@@ -35,7 +35,7 @@ def in_a_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}{' ...' if rest else ''}"
 
 
-def line_of(error: Exception, name: str) -> str:
+def line_of(error: BaseException, name: str) -> str:
     """Return " (line N)": the last line of the user's file (of FILE.py:CLASS) in an error's traceback; "" if
     the file is not in it.
     """

@@ -133,27 +133,23 @@ class _Stretch:
         and over how many circuits at once.
         """
         if self.table is None:
-            circuits = carrying(self.circuits, self.dark)
-            if pair[1] in next_hops(circuits, units)[pair[0]]:
-                yield 0.0, 1.0, _direct(circuits, pair)
+            ways = next_hops(carrying(self.circuits, self.dark), units)[pair[0]].get(pair[1])
+            if ways:
+                yield 0.0, 1.0, len(ways)
             return
         table = self.table.without(self.dark)
         plan = _plan(units, table)
         ends_ns = [*(matching.start_ns for matching in table.matchings[1:]), table.period_ns]
         for number, end_ns in enumerate(ends_ns):
-            ports = plan.names(number, pair)
+            ports, count = plan.leaving(number, pair)
             if ports:
-                matching, staying = table.matchings[number], table.staying(number)
-                is_dark = ports.isdisjoint(end for each in staying for end in each.ports)
-                begin_ns = matching.start_ns + table.guard_ns * is_dark
-                is_direct = table.routing == AT_ONCE
-                count = _direct(matching.circuits, pair) if is_direct else len(ports)
-                yield begin_ns / 1e9, end_ns / 1e9, count
+                staying = (end for each in table.staying(number) for end in each.ports)
+                dark_ns = table.guard_ns if ports.isdisjoint(staying) else 0
+                yield (table.matchings[number].start_ns + dark_ns) / 1e9, end_ns / 1e9, count
 
     @property
-    def detours(self) -> bool:
-        """Return whether any unit may pass on traffic of any others, in any matching."""
-        return self.table is not None and self.table.routing not in (AT_ONCE, "direct", "opera")
+    def routing(self) -> str:
+        return self.table.routing if self.table else AT_ONCE
 
     @property
     def period_s(self) -> float:
@@ -163,10 +159,6 @@ class _Stretch:
 @lru_cache(8)  # a job's links are asked for pair by pair
 def _plan(units: tuple[Unit, ...], table: Timetable) -> RoutingPlan:
     return at_best(units, table)
-
-
-def _direct(circuits: Iterable[Circuit], pair: UnitPair) -> int:
-    return sum(set(each.units) == set(pair) for each in circuits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,11 +228,15 @@ class LitNetwork:
         links: dict[UnitPair, set[str]] = {pair: set() for pair in pairs}
         numbered = dict(enumerate(links))
         asked = {number: (pair,) for number, pair in numbered.items()}
-        lit = {(lit, stretch.dark, stretch.detours) for stretch in self.stretches for lit in stretch.lit()}
-        for circuits, down, detours in lit:
+        lit = {(lit, stretch.dark, stretch.routing) for stretch in self.stretches for lit in stretch.lit()}
+        for circuits, down, routing in lit:
             for number, taken in used(circuits, self.units, asked, self.has_core, down).items():
-                through = circuits if detours else taken
-                links[numbered[number]] |= {end for each in through for end in each.ports}
+                pair = numbered[number]
+                if routing == "direct":
+                    taken = frozenset(each for each in circuits if set(each.units) == set(pair))
+                elif routing not in (AT_ONCE, "opera"):
+                    taken = circuits  # any unit may pass on what others send
+                links[pair] |= {end for each in taken for end in each.ports}
             if self.has_core:
                 for pair, ways in links.items():
                     ways |= {addresses.core_link_name(unit) for unit in over_core(circuits, [pair], down)}

@@ -33,6 +33,7 @@ CORE_BRIDGE = "core"
 CORE_UNIT = Unit(MAX_UNITS + 1)  # stands for the electrical core; no unit has this number
 CORE_DPID = Dpid(CORE_UNIT)
 CORE_WAY = MAX_OPTICAL_PORTS_PER_UNIT + 1  # a unit's port to the core, numbered after its optical ports
+_QUEUED, _QUEUE = 1000, "queue-u"  # ways that are no ports: of results that wait for a slot
 _OPTICAL_BASE = 200
 _UPLINK = 250  # port of a ToR to its pod switch
 _RACK_BASE = 300  # ports of a pod switch to its ToRs
@@ -285,12 +286,26 @@ def core_port_number(unit: Unit) -> int:
     return _RACK_BASE + unit
 
 
+def queued_way(unit: Unit) -> int:
+    """Return the way of a unit's results to another unit by calendar queues: they wait for a slot."""
+    return _QUEUED + unit
+
+
+def queued_unit(device: str) -> Unit | None:
+    """Return the unit that results wait for, if this is the name of a queued way (`way_device`)."""
+    name = device.removeprefix(_QUEUE)
+    return Unit(int(name)) if name != device else None
+
+
 def way_device(unit: Unit, way: int) -> str:
-    """Return the device of a port by which a unit's switch reaches other units: an optical port, or CORE_WAY.
-    For the core, whose ports are numbered by unit, the device towards a unit.
+    """Return the device of a port by which a unit's switch reaches other units: an optical port, or CORE_WAY;
+    the name of a queued way is of no device (`queued_unit`). For the core, whose ports are numbered by unit,
+    return the device towards a unit.
     """
     if unit == CORE_UNIT:
         return core_far_device(Unit(way))
+    if way > _QUEUED:
+        return f"{_QUEUE}{way - _QUEUED}"
     return core_device(unit) if way == CORE_WAY else optical_device(unit, way)
 
 

@@ -57,7 +57,8 @@ class Frames(Choice):
     OWN = 0, "of the unit's hosts"
     CARRIED = 1, "of other units, which came over a circuit"
     BULK = 2, "of the unit's hosts, with the mark of bulk traffic: DSCP CS1 or LE (RFC 8622)"
-    SPARE = 3, "of the unit's hosts, beyond what the next direct circuit takes; the goal is next"
+    RESULT = 3, "results of sums for several units, a copy for each"
+    SPARE = 4, "of the unit's hosts, beyond what the next direct circuit takes; the goal is next"
 
 
 AT_ONCE = "at-once"
@@ -300,6 +301,8 @@ TIMETABLE = Record(
     ),
 )
 
+UNIT_SET = Record("unit_set", (Member("bits", U64, "by a unit's number", 4),))
+
 MEETING_KEY = Record(
     "meeting_key", (Member("port", U32), Member("matching", U32, "its number in the timetable"))
 )
@@ -374,5 +377,5 @@ PULLER = Record(
 
 RECORDS = (
     *(PORT, ENTRY_KEY, ENTRY, SLOT, ROUTE_KEY, ROUTE, GROUP_WAY, CIRCUIT, GLIMPSE),
-    *(TIMETABLE, MEETING_KEY, MEETING, CROSSINGS, FLOW, COPY, PULLER_KEY, PULLER),
+    *(TIMETABLE, UNIT_SET, MEETING_KEY, MEETING, CROSSINGS, FLOW, COPY, PULLER_KEY, PULLER),
 )

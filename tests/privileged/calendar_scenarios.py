@@ -24,7 +24,7 @@ from testbed.topology.units import Unit
 PORT = 7000
 ECT = 2  # the sender reacts to marks
 BULK = 8 << 2  # DSCP CS1
-ROOM = 40
+ROOM, MANY = 40, 180
 SLOT_MS = 5
 _HERE = Path(__file__).with_name("numbered.py")
 _PAIRS = [
@@ -255,21 +255,26 @@ def _arrived(network: Network) -> int:
 
 
 def shared(network: Network) -> dict[str, Any]:
-    """Send to three units at once, of which two are reached over one link to the core."""
+    """Send to three units at once, of which two are reached over one link to the core. `sent` counts the
+    frames for these two from when both waited until twice ROOM were sent.
+    """
     with _scheduled(network, table([0])):
         flows = [Flow(network, 1, goal) for goal in (2, 3, 4)]
         for flow in flows:
-            flow.send(ROOM, 0.0)
+            flow.send(MANY, 0.0)
         deadline = time.monotonic() + 60
-        halfway: dict[str, dict[str, Any]] = {}
-        while time.monotonic() < deadline:
-            halfway = _queues(network)
-            sent = [halfway.get(f"u1-u{goal}", {}).get("sent", 0) for goal in (3, 4)]
-            if sum(sent) >= ROOM:
-                break
+        first: list[int] = []
+        sent: list[int] = []
+        while time.monotonic() < deadline and sum(sent) - sum(first) < 2 * ROOM:
+            queues = _queues(network)
+            rows = [queues.get(f"u1-u{goal}", {"waiting": 0, "sent": 0}) for goal in (3, 4)]
+            sent = [row["sent"] for row in rows]
+            if not first and all(row["waiting"] for row in rows):
+                first = sent
             time.sleep(0.02)
         came = [flow.came()["numbers"] for flow in flows]
-    return {"halfway": halfway, "came": came, **_seen(network)}
+    shares = [now - before for now, before in zip(sent, first, strict=True)]
+    return {"sent": shares, "came": came, **_seen(network)}
 
 
 def late(network: Network) -> dict[str, Any]:

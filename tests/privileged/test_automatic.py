@@ -69,24 +69,20 @@ def test_the_fastest_system_sums_and_the_choice_is_told(testbed: Testbed, tmp_pa
     assert needed_ms == pytest.approx(automatic["bounds_ms"]["switches"], rel=0.05), "the verdict's own"
 
 
-def test_while_a_timetable_runs_a_ring_sums(testbed: Testbed, tmp_path: Path) -> None:
+def test_while_a_timetable_runs_places_sum_within_slots(testbed: Testbed, tmp_path: Path) -> None:
     table = tmp_path / "table.json"
     table.write_text(json.dumps(ROTATION))
     turned = command("testbed.circuits", "schedule", str(table), "--name", testbed.name)
     assert turned.returncode == 0, turned.stderr
     try:
-        _, result = run(testbed, tmp_path / "ring.json")
-        words = ("--place", "u1:2,u2:2", "--sync", "auto", "--recovery", "integrity", SUMS, "5", "1")
-        refused = command("testbed.run", "--name", testbed.name, *words)
+        _, result = run(testbed, tmp_path / "slots.json")
+        queues = command("testbed.circuits", "queues", "--name", testbed.name)
     finally:
         command("testbed.circuits", "unschedule", "--name", testbed.name)
-    assert result["sync"] == "ring"
-    assert refused.returncode == 2
-    (error,) = (line for line in refused.stderr.splitlines() if "--sync auto" in line)
-    assert "no system can sum this job: " in error
-    assert "; switches: a timetable runs: places in several units sum it, and results wait" in error
-    assert "; ring: --recovery integrity: ring sums at no place" in error
-    assert "results wait for no slot" in result["automatic"]["refused"]["switches"]
+    assert result["sync"] == "inc", "of equally fast ones"
+    assert "u1 to u2: 0 wait, " in queues.stdout
+    for system in ("inc", "switches"):
+        assert result["automatic"]["bounds_ms"][system] == pytest.approx(860 * 20 / 9, rel=0.01)
     assert result["automatic"]["bounds_ms"]["ring"] == pytest.approx(1255 * 20 / 9, rel=0.01)
 
 

@@ -182,16 +182,15 @@ def test_in_a_ring_of_four_units_sums_that_need_more_ports_are_refused_and_say_s
     assert "; not " in layout.automatic.line
 
 
-def test_while_a_timetable_runs_ring_and_server_remain_by_their_share_of_the_light() -> None:
+def test_while_a_timetable_runs_all_systems_are_bounded_by_their_share_of_the_light() -> None:
     keys = {**LINKS, "units": units(4), "ocs": {"calendar_packets": 100}}
     layout = Network(schedule=ROTATION, **keys).choose(*ACROSS)
-    assert layout.system == "ring"
+    assert layout.system == "inc"
     assert layout.automatic is not None
     allowed = bounds_ms(layout)
+    assert allowed["inc"] == allowed["switches"] == ms_at(500, 1, FRAMED)
     assert allowed["ring"] == ms_at(500, 1.5, TCP)
     assert allowed["ps"] == ms_at(500, 2, TCP)
-    for name in ("inc", "switches"):
-        assert "results wait for no slot" in layout.automatic.refused[name]
 
 
 def test_a_circuit_of_every_matching_counts_in_full() -> None:

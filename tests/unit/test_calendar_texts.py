@@ -76,17 +76,21 @@ def test_a_job_runs_over_a_timetable_that_joins_its_units_in_some_matching() -> 
     assert hindrance(apart, TABLE, CORE) is None, "over the core"
 
 
-def test_results_of_places_wait_for_no_slot() -> None:
+def test_results_of_places_go_by_direct_circuits_and_over_no_core() -> None:
     within = Layout("inc", ((U1, 1), (U1, 2)), PACKETS, forest=p4inc(((U1, 1), (U1, 2))))
     assert hindrance(within, TABLE, TOPOLOGY) is None
     summed = across((U1, U2), sums=True)
-    assert hindrance(summed, TABLE, TOPOLOGY) == (
-        "places in several units sum it, and results wait for no slot"
+    assert hindrance(summed, TABLE, TOPOLOGY) is None
+    assert hindrance(summed, TABLE, CORE) == (
+        "places in several units sum it, and over a core results wait for no slot"
+    )
+    assert hindrance(across((U1, U4), sums=True), TABLE, TOPOLOGY) == (
+        "no matching has a direct circuit, as results need it, between u1 and u4, between which the job sends"
     )
 
 
 def test_a_timetable_that_hinders_a_running_job_wants_force() -> None:
-    jobs = {3: across((U1, U2), sums=True), 4: across((U2, U3)), 5: across((U1, U2))}
+    jobs = {3: across((U1, U3), sums=True), 4: across((U2, U3)), 5: across((U1, U2))}
     described = {"period_ms": 10, "matchings": [{"start_ms": 0, "circuits": [["u1o1", "u2o1"]]}]}
     started: list[Any] = []
     down: list[str] = []
@@ -100,7 +104,8 @@ def test_a_timetable_that_hinders_a_running_job_wants_force() -> None:
     request = CircuitsRequest(action="schedule", schedule=described)
     with pytest.raises(
         RequestError,
-        match=r"^circuits schedule: job 3: places in several units sum it, and results wait for no slot; "
+        match=r"^circuits schedule: job 3: no matching has a direct circuit, as results need it, between u1 "
+        "and u3, between which the job sends; "
         "job 4: no matching joins u2 and u3, between which the job sends; --force starts it$",
     ):
         circuits.answer(TOPOLOGY, lambda: jobs, controller, request)

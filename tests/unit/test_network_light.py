@@ -19,6 +19,7 @@ from testbed.messages.controller import LinksDown, NetworkLight
 from testbed.telemetry.bound import bound
 from testbed.telemetry.demand import Traffic, tcp_framing
 from testbed.telemetry.network import Light, LitNetwork, Windows, network, pair_of
+from testbed.topology.units import Unit
 from testbed.wire.transports import GLOO, PACKETS
 from tests.forests import p4inc
 from tests.unit.results import read_event
@@ -52,6 +53,48 @@ def made(*tables: dict[str, Any], events: Any = (), has_core: bool = False, **cr
     before = answer(crossings={name: {"lit": 0, "dark": 1, "unlit": 1} for name in crossed})
     after = answer(tables=tables, crossings=crossed)
     return network(UNITS, has_core, before, after, events, BEGAN_S - 1, 0.0)
+
+
+def rotating(routing: str, *matchings: list[list[str]], guard_ms: float = 1.0) -> LitNetwork:
+    """Return the network while such a timetable of slots of 5 ms runs."""
+    listed = [{"start_ms": 5 * place, "circuits": each} for place, each in enumerate(matchings)]
+    table = {"period_ms": 5 * len(listed), "guard_ms": guard_ms, "routing": routing, "matchings": listed}
+    return made({"schedule": table, "began_ns": 0, "ended_ns": None})
+
+
+def opened(net: LitNetwork, *pair: int) -> tuple[tuple[float, float], ...]:
+    [stretch] = net.lights([pair])[pair].stretches  # type: ignore[index,list-item]
+    return tuple((round(begin * 1e3, 6), round(end * 1e3, 6)) for begin, end in stretch.open)
+
+
+def test_a_circuit_that_stays_is_open_in_the_guard_time_and_others_are_not() -> None:
+    stays, other, third = ["u1o1", "u2o1"], ["u3o1", "u4o1"], ["u1o2", "u3o2"]
+    net = rotating("direct", [stays], [stays, other], [third])
+    assert opened(net, 1, 2) == ((1, 10),), "dark where it was not in the matching before"
+    assert opened(net, 3, 4) == ((6, 10),)
+    assert opened(net, 1, 3) == ((11, 15),)
+
+
+@pytest.mark.parametrize(
+    ("routing", "open_ms"), [("direct", ((1, 5),)), ("vlb", ((1, 5), (6, 10), (11, 15)))]
+)
+def test_detours_leave_by_every_circuit(routing: str, open_ms: Any) -> None:
+    net = rotating(routing, *(each["circuits"] for each in ROT["matchings"]))  # type: ignore[index]
+    assert opened(net, 1, 2) == open_ms == opened(net, 2, 1)
+
+
+def test_a_routings_links_are_those_that_it_may_take() -> None:
+    listed = [each["circuits"] for each in ROT["matchings"]]  # type: ignore[index]
+    pair = (Unit(1), Unit(2))
+    assert rotating("direct", *listed).ways([pair]) == {pair: {"u1o1", "u2o1"}}
+    assert rotating("vlb", *listed).ways([pair]) == {pair: {f"u{unit}o1" for unit in UNITS}}
+
+
+def test_parallel_circuits_of_a_way_over_two_units_carry_it_together() -> None:
+    double = [["u1o1", "u2o1"], ["u1o2", "u2o2"], ["u2o3", "u3o1"], ["u2o4", "u3o2"]]
+    net = rotating("at-once", double, [])
+    pair = (Unit(1), Unit(3))
+    assert net.lights([pair])[pair].circuits == 2
 
 
 def across(*hosts: tuple[int, int]) -> Layout:

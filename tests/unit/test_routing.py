@@ -70,8 +70,8 @@ def test_valiants_detours_leave_by_every_circuit_and_bulk_by_its_own() -> None:
     assert set(vlb.kinds) == {Frames.OWN, Frames.SPARE}
     assert [goals(vlb, Frames.SPARE, number, 1) for number in range(3)] == [{2}, {3}, {4}]
     assert set(opera.kinds) == {Frames.OWN, Frames.BULK}
-    assert vlb.names(0, (Unit(1), Unit(4))) == {"u1o1"}
-    assert not opera.names(0, (Unit(1), Unit(4)))
+    assert vlb.leaving(0, (Unit(1), Unit(4))) == ({"u1o1", "u4o1"}, 1)
+    assert opera.leaving(0, (Unit(1), Unit(4))) == (frozenset(), 0)
 
 
 def through_time(matchings: Any, start: int, unit: int, goal: int) -> int | None:
@@ -134,7 +134,7 @@ def given_by(rows: list[Hop], matchings: Any = PAIRS) -> Timetable:
         (hops((0, 1, 3, 2), (0, 2, 3, 1)), f"frames for u3 go from u1 to u2 to u1 {ENDLESS}"),
         (
             hops((2, 2, 1, 3), (0, 3, 1, 4), (1, 4, 1, 2)),
-            f"frames for u1 go from u3 to u4 to u2 to u3 {ENDLESS}",
+            f"frames for u1 go from u2 to u3 to u4 to u2 {ENDLESS}",
         ),
     ],
 )
@@ -144,7 +144,47 @@ def test_hops_that_lead_nowhere_or_round_are_refused_in_one_line(rows: list[Hop]
     assert str(error.value) == f"routing: {told}"
 
 
-FORMS: tuple[Any, ...] = (5, [0, 0, 1], [9, 0, 1, 2, [2]], [0, 3, 1, 2, [2]], [0, 0, 1, 2, ["u2"]])
+def test_frames_that_come_back_to_their_unit_go_round_too() -> None:
+    carried = Hop(Frames.CARRIED, 0, Unit(2), Unit(4), (Unit(1),))
+    for rows in (
+        [*hops((0, 1, 4, 2)), carried],
+        [*hops((2, 1, 4, 4)), Hop(Frames.SPARE, 0, Unit(1), Unit(2), (Unit(2),)), carried],
+    ):
+        with pytest.raises(RequestError, match=r"^routing: frames for u4 go from u1 to u2 to u1 for ever; "):
+            planned(UNITS, given_by(rows))
+
+
+def test_a_users_frames_reach_a_goal_over_several_units_or_not_at_all() -> None:
+    line = [[(1, 2)], [(2, 3)], [(3, 4)]]
+    through = planned(UNITS, given_by(hops((0, 1, 4, 2), (1, 2, 4, 3), (2, 3, 4, 4)), line))
+    assert through.reached() == {(1, 4), (2, 4), (3, 4)}
+    assert planned(UNITS, given_by(hops((0, 1, 4, 2), (2, 3, 4, 4)), line)).reached() == {(3, 4)}
+    assert at_best(UNITS, table("mine.py:Mine", line)).reached() == set(itertools.permutations(UNITS, 2))
+
+
+def test_valiants_detours_reach_what_no_circuit_of_ones_own_leads_to() -> None:
+    plan = planned(UNITS, table("vlb", [[(1, 2)], [(2, 4)]]))
+    assert plan.reached() >= {(1, 4), (4, 1)}
+    assert not {pair for pair in plan.reached() if 3 in pair}
+
+
+def test_hops_come_with_a_routing_of_ones_own_alone_and_each_unit_counts_once() -> None:
+    with pytest.raises(
+        RequestError, match=r"^hops: routing vlb has its own; FILE\.py:CLASS is accepted with"
+    ):
+        parse(with_hops(data(PAIRS, "vlb"), hops((0, 1, 2, 2))), None)
+    [hop] = parse({**data(PAIRS, "mine.py:Mine"), "hops": [[0, 0, 1, 2, [2, 2]]]}, None).hops
+    assert hop.to == (2,)
+
+
+FORMS: tuple[Any, ...] = (
+    5,
+    [0, 0, 1],
+    [9, 0, 1, 2, [2]],
+    [0, 3, 1, 2, [2]],
+    [0, 0, 1, 2, ["u2"]],
+    [True, False, 1, 2, [2]],
+)
 
 
 @pytest.mark.parametrize("row", FORMS)
@@ -168,6 +208,7 @@ def test_the_bound_of_a_users_routing_without_its_hops_is_that_of_any_circuit() 
 
 
 MINE = """
+import itertools
 from testbed.ocs.routing import Routing
 from testbed.wire.places import Frames
 
@@ -185,6 +226,14 @@ class Broken(Routing):
 class Words(Routing):
     def towards(self, frames, matching, unit, goal):
         return ["u2"]
+
+class Endless(Routing):
+    def towards(self, frames, matching, unit, goal):
+        return itertools.repeat(goal) if goal in self.schedule.neighbours[matching][unit] else ()
+
+class Leaves(Routing):
+    def towards(self, frames, matching, unit, goal):
+        raise SystemExit(3)
 
 class Other: pass
 """
@@ -210,11 +259,12 @@ def test_a_class_of_ones_own_is_asked_about_every_frame(mine: str) -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("Broken", r"^routing: .*:Broken \(line 14\): ZeroDivisionError: division by zero$"),
+        ("Broken", r"^routing: .*:Broken \(line 15\): ZeroDivisionError: division by zero$"),
         (
             "Words",
             r"^routing: .*:Words: TypeError: towards answered 'u2'; units of the schedule are accepted$",
         ),
+        ("Leaves", r"^routing: .*:Leaves \(line 27\): SystemExit: 3$"),
         ("Other", r"^routing: .*:Other: a class of testbed.ocs.routing.Routing is accepted$"),
         ("Missing", r"^routing: .*:Missing: AttributeError: "),
     ],
@@ -222,6 +272,12 @@ def test_a_class_of_ones_own_is_asked_about_every_frame(mine: str) -> None:
 def test_a_class_that_fails_is_named_in_one_line(mine: str, name: str, told: str) -> None:
     with pytest.raises(RequestError, match=told):
         asking.hops_of(parse(data(PAIRS, f"{mine}:{name}"), None))
+
+
+def test_an_answer_without_an_end_is_each_of_its_units_once(mine: str) -> None:
+    found = asking.hops_of(parse(data(PAIRS, f"{mine}:Endless"), None))
+    assert len(found) == 12
+    assert all(hop.to == (hop.goal,) for hop in found)
 
 
 def test_the_documents_example_sends_detours_over_its_hub() -> None:

@@ -60,6 +60,8 @@ def meeting(*pairs: list[Any]) -> list[dict[str, Any]]:
             described(gap_ms=1),
             "schedule: gap_ms is no key; period_ms, guard_ms, routing, matchings are accepted",
         ),
+        (described(routing=":"), "routing: :; at-once, direct, vlb, hoho, opera, FILE.py:CLASS are accepted"),
+        (described(routing=5), "routing: 5; at-once, direct, vlb, hoho, opera, FILE.py:CLASS are accepted"),
         (described(period_ms="5"), "period_ms: 5; 1 to 60000 ms is accepted"),
         (described(period_ms=0.5), "period_ms: 0.5; 1 to 60000 ms is accepted"),
         (described(guard_ms=-1), "guard_ms: -1; 0 to 5 ms is accepted"),

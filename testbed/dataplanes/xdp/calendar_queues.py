@@ -30,6 +30,7 @@ from testbed.topology.units import Unit
 _UNITS = 256
 _ETHERNET_BYTES = 14
 _SEND_BYTES = 8 << 20
+MAPS = ("timetables", "routes", "circuits", "queued_trees")  # that the thread reads
 
 _COUNTED = ("held", "sent", "dropped", "unlit", "marked", "missed", "waiting", "waiting_bytes")
 
@@ -45,7 +46,7 @@ def _library() -> ctypes.CDLL:
     library = loaded(native.CALENDAR)
     pointer, number, whole = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int
     library.calendar_open.restype = pointer
-    library.calendar_open.argtypes = [whole, whole, whole, whole, number, number]
+    library.calendar_open.argtypes = [whole, whole, whole, whole, whole, number, number]
     library.calendar_rate.argtypes = [pointer, number, ctypes.c_uint64]
     library.calendar_delay.argtypes = [pointer, number, ctypes.c_int64, ctypes.c_int64]
     library.calendar_counts.argtypes = [pointer, number, ctypes.POINTER(_Counts)]
@@ -70,7 +71,7 @@ class CalendarQueues:
         with contextlib.ExitStack() as stack:
             self._programs.attach("calendar_port", CALENDAR_DEVICES[0])
             opened = stack.enter_context(frame_socket(CALENDAR_DEVICES[1], _SEND_BYTES, has_queue=False))
-            maps = (self._programs.map_fd(name) for name in ("timetables", "routes", "circuits"))
+            maps = (self._programs.map_fd(name) for name in MAPS)
             self._handle = _library().calendar_open(opened.fileno(), *maps, self._packets, self._frame_bytes)
             if not self._handle:
                 code = ctypes.get_errno()

@@ -30,6 +30,7 @@ GROUP_WAY = places.GROUP_WAY.dtype()
 CIRCUIT = places.CIRCUIT.dtype()
 GLIMPSE = places.GLIMPSE.dtype()
 TIMETABLE = places.TIMETABLE.dtype()
+UNIT_SET = places.UNIT_SET.dtype()
 MEETING_KEY = places.MEETING_KEY.dtype()
 MEETING = places.MEETING.dtype()
 CROSSINGS = places.CROSSINGS.dtype()
@@ -80,6 +81,7 @@ def _of_the_core(lanes: int) -> dict[str, tuple[np.dtype, np.dtype]]:
         "timetables": (DEVICE, TIMETABLE),
         "meetings": (MEETING_KEY, MEETING),
         "unit_links": (DEVICE, DEVICE),
+        "queued_trees": (ENTRY_KEY, UNIT_SET),
         "copies": (DEVICE, COPY),
         "pullers": (PULLER_KEY, PULLER),
         "slots_template": (DEVICE, slot(lanes)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -39,6 +39,7 @@ from testbed.topology import addresses
 from testbed.topology.addresses import Dpid
 from testbed.topology.dataplanes import HOSTS
 from testbed.topology.places import Host
+from testbed.topology.units import Unit
 from testbed.wire import places, spreading
 from testbed.wire.frame import mac_bytes
 from testbed.wire.records import filled
@@ -97,6 +98,7 @@ class _Place:
         self._parts: dict[object, PlacePart] = {}  # by class: programs that inherit one share it
         self._entries: dict[Key, tuple[int, Entry]] = {}  # with the cell of `entries`
         self._groups: dict[Key, _Group] = {}
+        self._queued: set[Key] = set()  # trees whose results wait for slots
         self._senders: dict[int, Sender] = {}  # by host
         self._injector: Injector | None = None
         self._opening, self._is_closed = threading.Lock(), False
@@ -124,6 +126,11 @@ class _Place:
         """Set the devices by which the results of a tree leave, before `admit`: all of `devices` and one of
         each of `bundles`. Each way is replaced in one step.
         """
+        queued = [unit for bundle in bundles for each in bundle if (unit := addresses.queued_unit(each))]
+        if queued:
+            others = [bundle for bundle in bundles if not addresses.queued_unit(bundle[0])]
+            bundles = [*others, (addresses.CALENDAR_DEVICES[0],)]
+        self._set_queued((number, tree), queued)
         if (number, tree) not in self._groups:
             self._groups[number, tree] = _Group(self._cells.take("groups"), [])
         group, ways = self._groups[number, tree], spreading.by_way(bundles)
@@ -135,6 +142,17 @@ class _Place:
             del group.ports[cell]
             self._drop_cell(cell)
         del group.cells[len(ways) :]
+
+    def _set_queued(self, key: Key, units: Collection[Unit]) -> None:
+        """Set the units for which a tree's results wait for slots."""
+        fd = self._programs.map_fd("queued_trees")
+        if units:
+            words = [sum(1 << unit % 64 for unit in units if unit // 64 == word) for word in range(4)]
+            map_update(fd, self._key(key), np.array(words, "=u8").tobytes())
+            self._queued.add(key)
+        elif key in self._queued:
+            self._queued.remove(key)
+            map_delete(fd, self._key(key))
 
     def admit(self, number: int, entry: Entry) -> None:
         """Write the entry of a tree of job `number`. For a new tree the slots of its segment are empty
@@ -185,6 +203,7 @@ class _Place:
             for part in self._parts.values():
                 part.release(*key)
         for key in [key for key in self._groups if key[0] == number and tree in (None, key[1])]:
+            self._set_queued(key, ())
             group = self._groups.pop(key)
             for cell in group.cells:
                 self._drop_cell(cell)

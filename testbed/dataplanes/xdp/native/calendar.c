@@ -34,6 +34,7 @@
 __attribute__((used)) static const char sources_digest[] = SOURCES_DIGEST;
 
 #define PRIORITY 1
+#define HEADERS_BYTES 42 /* of Ethernet, IPv4 and UDP */
 #define IDLE_NS 2000000LL /* between looks at a timetable that is to begin or has ended */
 #define MOST_BATCHES 16	  /* that are received before what waits is served */
 #define ROOM_FOR_RETURNS 64
@@ -102,6 +103,8 @@ static uint32_t kind_of(struct calendar *c, uint32_t unit, const uint8_t *data)
 {
 	uint32_t dscp = data[15] >> 2;
 
+	if (is_result(data))
+		return FRAMES_RESULT;
 	if (data[28] != unit && c->kinds & (1 << FRAMES_CARRIED | 1 << FRAMES_SPARE))
 		return FRAMES_CARRIED;
 	if (c->kinds & 1 << FRAMES_BULK && (dscp == DSCP_CS1 || dscp == DSCP_LE))
@@ -109,21 +112,23 @@ static uint32_t kind_of(struct calendar *c, uint32_t unit, const uint8_t *data)
 	return FRAMES_OWN;
 }
 
+static int has_queues(struct calendar *c, uint32_t unit)
+{
+	if (!c->queues[unit])
+		c->queues[unit] = calloc(UNITS, sizeof(struct queue));
+	return c->queues[unit] != 0;
+}
+
 static void take_in(struct calendar *c, const uint8_t *data, uint32_t length, int64_t now)
 {
-	uint32_t unit = data[6], goal = data[32], returns = returns_of(data), kind;
+	uint32_t unit = data[6], goal = goal_of(data), returns = returns_of(data), kind;
 	struct counts *counts;
 	struct queue *queue;
 	struct line *line;
 	struct frame *frame = 0;
 
-	if (length < 34 || length > c->frame_bytes || data[12] != 8 || data[13] || data[30] != 10)
+	if (!has_queues(c, unit))
 		return;
-	if (!c->queues[unit]) {
-		c->queues[unit] = calloc(UNITS, sizeof(struct queue));
-		if (!c->queues[unit])
-			return;
-	}
 	queue = c->queues[unit] + goal;
 	kind = kind_of(c, unit, data);
 	line = queue->lines + kind;
@@ -163,13 +168,44 @@ static void take_in(struct calendar *c, const uint8_t *data, uint32_t length, in
 	include(c->backlog[unit][kind], goal);
 }
 
+/* A result that comes from its place: a frame for each unit that its tree has workers in. */
+static void take_result(struct calendar *c, uint8_t *data, uint32_t length, int64_t now)
+{
+	struct wire_header *inc = (void *)(data + HEADERS_BYTES);
+	struct entry_key key = {.owner = data[28], .job = ntohs(inc->job), .tree = inc->tree};
+	struct unit_set units;
+
+	data[6] = data[28];
+	if (bpf_map(BPF_MAP_LOOKUP_ELEM, c->trees_fd, &key, &units)) { /* it is not to wait any more */
+		if (has_queues(c, key.owner))
+			c->queues[key.owner][key.owner].counts.unlit++;
+		return;
+	}
+	for (uint32_t goal = 1; goal < UNITS; goal++) {
+		if (!has((const uint64_t *)units.bits, goal))
+			continue;
+		data[5] = (uint8_t)goal;
+		take_in(c, data, length, now);
+	}
+}
+
+static void take(struct calendar *c, uint8_t *data, uint32_t length, int64_t now)
+{
+	if (length < HEADERS_BYTES || length > c->frame_bytes || data[12] != 8 || data[13])
+		return;
+	if (is_result(data) && data[7] != WAITS_AGAIN && length >= HEADERS_BYTES + sizeof(struct wire_header))
+		take_result(c, data, length, now);
+	else if (is_result(data) || data[30] == 10)
+		take_in(c, data, length, now);
+}
+
 static int receive(struct calendar *c)
 {
 	int count = recvmmsg(c->socket_fd, c->in, BATCH, MSG_DONTWAIT, 0);
 	int64_t now = now_ns();
 
 	for (int i = 0; i < count; i++)
-		take_in(c, c->in_parts[i].iov_base, c->in[i].msg_len, now);
+		take(c, c->in_parts[i].iov_base, c->in[i].msg_len, now);
 	return count;
 }
 
@@ -259,7 +295,7 @@ static void *run(void *of)
  * Starts the thread, for `packets` frames of a unit for another, of `frame_bytes` at most with their headers.
  * The descriptors of maps are the caller's, who keeps them open. 0 and errno: it failed.
  */
-struct calendar *calendar_open(int socket_fd, int timetable_fd, int routes_fd, int circuits_fd,
+struct calendar *calendar_open(int socket_fd, int timetable_fd, int routes_fd, int circuits_fd, int trees_fd,
 			       uint32_t packets, uint32_t frame_bytes)
 {
 	struct calendar *c = calloc(1, sizeof(*c));
@@ -271,6 +307,7 @@ struct calendar *calendar_open(int socket_fd, int timetable_fd, int routes_fd, i
 	c->timetable_fd = timetable_fd;
 	c->routes_fd = routes_fd;
 	c->circuits_fd = circuits_fd;
+	c->trees_fd = trees_fd;
 	c->packets = packets;
 	c->mark_from = packets / 4 ? packets / 4 : 1;
 	c->frame_bytes = frame_bytes;

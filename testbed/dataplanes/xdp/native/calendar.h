@@ -19,7 +19,7 @@
 #define RATES (1 << 15)
 #define MOST_DELAYS 256 /* different ones; links with others are served as if they had none */
 #define CORES (UNITS * OPTICAL_STRIDE) /* behind the numbers of optical ports: units' links to the core */
-#define KINDS 3			       /* of frames that wait: FRAMES_OWN, _CARRIED, _BULK */
+#define KINDS 4			       /* of frames that wait: FRAMES_OWN, _CARRIED, _BULK, _RESULT */
 #define WORDS (UNITS / 64)	       /* of a set of units */
 
 struct frame {
@@ -78,7 +78,7 @@ struct calendar {
 	pthread_t thread;
 	pthread_mutex_t lock; /* of rates and of `overrun` */
 	uint64_t overrun;     /* frames that came while the socket had no room */
-	int is_ending, wake_fd, socket_fd, timetable_fd, routes_fd, circuits_fd;
+	int is_ending, wake_fd, socket_fd, timetable_fd, routes_fd, circuits_fd, trees_fd;
 	uint32_t packets, mark_from, frame_bytes;
 	/* the plan of the timetable that runs */
 	struct timetable table;
@@ -89,7 +89,7 @@ struct calendar {
 	struct neighbours *neighbours;
 	uint32_t neighbours_count, neighbours_room;
 	uint32_t kinds;		      /* bits of those that have ways of their own */
-	uint64_t direct[UNITS][WORDS];  /* goals to which some matching has a way, by unit */
+	uint64_t leads[FRAMES_SPARE + 1][UNITS][WORDS]; /* goals to which some matching has a way, by unit */
 	uint64_t reached[UNITS][WORDS]; /* the same, or one by a neighbour */
 	struct link *links;
 	uint32_t link_count, link_room;
@@ -139,11 +139,23 @@ static inline void include(uint64_t *set, uint32_t unit)
 	set[unit / 64] |= 1ULL << (unit & 63);
 }
 
+/* A result for several units has the number of one in the last byte of its Ethernet destination. */
+static inline int is_result(const uint8_t *data)
+{
+	return (data[30] & 0xf0) == 0xe0;
+}
+
+static inline uint32_t goal_of(const uint8_t *data)
+{
+	return is_result(data) ? data[5] : data[32];
+}
+
 /* calendar_plan.c */
 long bpf_map(int command, int fd, const void *key, void *value);
 int read_plan(struct calendar *c);
 struct ways *ways_of(struct calendar *c, uint32_t kind, uint32_t matching, uint32_t unit, uint32_t goal);
 struct neighbours *neighbours_of(struct calendar *c, uint32_t matching, uint32_t unit);
+const uint64_t *leads_on(const struct calendar *c, uint32_t kind, uint32_t unit);
 int rate_at(struct calendar *c, uint32_t ifindex);
 void take_rates(struct calendar *c);
 

@@ -129,6 +129,9 @@ static int add_neighbour(struct calendar *c, uint32_t matching, uint32_t unit, u
 		c->neighbours[c->neighbours_count++] = (struct neighbours){0};
 	}
 	near = c->neighbours + place->ways;
+	for (uint32_t i = 0; i < near->count; i++)
+		if (near->units[i] == other)
+			return 0;
 	if (near->count < MOST_WAYS)
 		near->units[near->count++] = (uint8_t)other;
 	return 0;
@@ -222,8 +225,8 @@ static int take_route(struct calendar *c, const struct route_key *key, const str
 	if (!ways || link < 0)
 		return -1;
 	c->kinds |= 1 << kind;
-	if (kind != FRAMES_SPARE && (matching || !c->table.start_ns))
-		include(c->direct[unit], goal);
+	if (matching || !c->table.start_ns)
+		include(c->leads[kind][unit], goal);
 	if (matching && route->stays)
 		include(c->links[link].stays, matching - 1);
 	ways->links[key->way] = (uint32_t)link;
@@ -233,10 +236,21 @@ static int take_route(struct calendar *c, const struct route_key *key, const str
 	return kind == FRAMES_SPARE ? add_neighbour(c, matching, unit, goal) : 0;
 }
 
+/* What leads on frames of a kind: those without ways of their own go as FRAMES_OWN. */
+const uint64_t *leads_on(const struct calendar *c, uint32_t kind, uint32_t unit)
+{
+	return c->leads[c->kinds >> kind & 1 ? kind : FRAMES_OWN][unit];
+}
+
 /* Frames reach what their unit has a way to, and what its neighbours have. */
 static void spread_reach(struct calendar *c)
 {
-	memcpy(c->reached, c->direct, sizeof(c->reached));
+	for (uint32_t unit = 0; unit < UNITS; unit++)
+		for (uint32_t word = 0; word < WORDS; word++) {
+			c->reached[unit][word] = 0;
+			for (uint32_t kind = 0; kind < KINDS; kind++)
+				c->reached[unit][word] |= c->leads[kind][unit][word];
+		}
 	for (uint32_t i = 0; i < c->plan_room; i++) {
 		uint32_t number = c->plan[i].number - 1, unit = number / UNITS % UNITS;
 		struct neighbours *near;
@@ -247,7 +261,7 @@ static void spread_reach(struct calendar *c)
 		near = c->neighbours + c->plan[i].ways;
 		for (uint32_t n = 0; n < near->count; n++)
 			for (uint32_t word = 0; word < WORDS; word++)
-				c->reached[unit][word] |= c->direct[near->units[n]][word];
+				c->reached[unit][word] |= leads_on(c, FRAMES_CARRIED, near->units[n])[word];
 	}
 }
 
@@ -269,7 +283,7 @@ int read_plan(struct calendar *c)
 	c->ways_count = 0;
 	c->neighbours_count = 0;
 	c->kinds = 1 << FRAMES_OWN;
-	memset(c->direct, 0, sizeof(c->direct));
+	memset(c->leads, 0, sizeof(c->leads));
 	memset(c->link_of, 0, sizeof(c->link_of));
 	/* no goal of no unit has the ways 0: none */
 	if (make_plan(c, LEAST_PLAN) || !new_ways(c, FRAMES_OWN, 0, 0, 0))

@@ -32,7 +32,8 @@ static void send_batch(struct calendar *c)
 	}
 	for (uint32_t i = 0; i < c->pending; i++) {
 		if (i >= done) { /* the device had no room */
-			struct queue *queue = c->queues[c->leaving[i]->data[6]] + c->leaving[i]->data[32];
+			const uint8_t *data = c->leaving[i]->data;
+			struct queue *queue = c->queues[data[6]] + goal_of(data);
 
 			queue->counts.dropped++;
 			queue->counts.sent--;
@@ -132,8 +133,8 @@ static int64_t lit_from(struct calendar *c, const struct link *link, const struc
 }
 
 /*
- * Takes a link's time for a frame if it has any now, or says when it is to be asked again. All times are those
- * at which frames arrive at the optical switch.
+ * Takes a link's time for a frame if it has any now, or says when it is to be asked again. All times are
+ * those at which frames arrive at the optical switch.
  */
 static enum service take_time(struct calendar *c, struct link *link, uint32_t length, const struct span *span,
 			      int64_t now, int64_t *due)
@@ -247,18 +248,21 @@ static void serve_kind(struct calendar *c, uint32_t unit, uint32_t kind, const s
 }
 
 /*
- * Whether a unit has more frames for a goal than its next direct circuit has time for, and a neighbour leads
- * there and has room: hosts of RotorNet agree on that by messages, which here take no time.
+ * Whether more frames wait for a goal than a slot has time for, or than half of a queue, or no circuit ever
+ * leads there; and a neighbour leads there and has room. Hosts of RotorNet agree on that by messages, which
+ * here take no time. `slot_bytes` is 0 where links have no rate, so that a slot has time for all.
  */
 static int is_to_spare(struct calendar *c, uint32_t unit, uint32_t goal, uint32_t other, uint64_t slot_bytes)
 {
-	struct queue *queues = c->queues[other];
+	struct line *line = c->queues[unit][goal].lines + FRAMES_OWN;
+	int is_more = slot_bytes && (line->bytes > slot_bytes || line->waiting > c->packets / 2);
 
-	if (goal == other || !has(c->direct[other], goal))
+	if (goal == other || !has(leads_on(c, FRAMES_CARRIED, other), goal))
 		return 0;
-	if (has(c->direct[unit], goal) && c->queues[unit][goal].lines[FRAMES_OWN].bytes <= slot_bytes)
+	if (has(c->leads[FRAMES_OWN][unit], goal) && !is_more)
 		return 0;
-	return !queues || queues[goal].lines[FRAMES_CARRIED].waiting < c->packets / 2;
+	return !c->queues[other] ||
+	       c->queues[other][goal].lines[FRAMES_CARRIED].waiting < (c->packets + 1) / 2;
 }
 
 /* The goal of which a frame is to leave to a neighbour, each in turn; 0: none. */
@@ -290,7 +294,7 @@ static void serve_spare(struct calendar *c, uint32_t unit, const struct span *sp
 			struct link *link = c->links + ways->links[0];
 
 			slot_bytes = ways->count * (link->bytes_per_s * slot_ns / 1000000000ULL);
-			goal = slot_bytes ? goal_to_spare(c, unit, near->units[n], slot_bytes) : 0;
+			goal = goal_to_spare(c, unit, near->units[n], slot_bytes);
 			if (!goal)
 				break;
 			link = link_for(c, ways, first_of(c->queues[unit][goal].lines + FRAMES_OWN));
@@ -303,9 +307,10 @@ static void serve_spare(struct calendar *c, uint32_t unit, const struct span *sp
 	}
 }
 
-/* What is on its way already goes first, bulk traffic last. */
+/* Results go first, then what is on its way already, and bulk traffic last. */
 static void serve_unit(struct calendar *c, uint32_t unit, const struct span *span, int64_t now, int64_t *due)
 {
+	serve_kind(c, unit, FRAMES_RESULT, span, now, due);
 	serve_kind(c, unit, FRAMES_CARRIED, span, now, due);
 	serve_kind(c, unit, FRAMES_OWN, span, now, due);
 	serve_kind(c, unit, FRAMES_BULK, span, now, due);
