@@ -31,8 +31,9 @@ from testbed.machine.interface import Links
 from testbed.messages.coding import decode
 from testbed.messages.controller import CircuitTargets, KeptSchedule, LinksDown, LitCircuits, NetworkLight
 from testbed.messages.timetable import TimetableStatus
-from testbed.ocs.circuits import Circuit, circuit
-from testbed.ocs.plan import plan_planes, servable, up
+from testbed.ocs.circuits import Circuit, carrying, circuit
+from testbed.ocs.demanded import demanded
+from testbed.ocs.plan import plan_planes, servable
 from testbed.ocs.routes import next_hops
 from testbed.plugins.registry import find
 from testbed.plugins.user_class import is_users
@@ -207,8 +208,10 @@ class Supply:
         circuits, light = frozenset[Circuit](), LitNetwork()
         others = () if by_policy else tuple(self._holdings.layouts().values())
         if by_policy:
-            demands = self._servable(layout.demands, ())
             ports = self._topology.scheduled_ports
+            demands = list(layout.demands)
+            if self._has_core:
+                demands = servable(demands, ports, self._planes)
             circuits = plan_planes(frozenset(), demands, ports, self._planes, self._has_core).target
         elif layout.demands:
             circuits, light = self._would_be_lit(layout)
@@ -229,10 +232,8 @@ class Supply:
         present = self._present()
         timetable = present.timetable
         if timetable is None:
-            demands = self._demanded(layout, present.down)
-            answer = self._controller("plan", demands=demands) if demands else None
-            lit = decode(CircuitTargets, answer, "plan").target if answer else present.carrying
-            return frozenset(circuit(*pair) for pair in lit), LitNetwork()
+            demands = self._demanded(None, layout, present)
+            return self._planned(layout, demands, present), LitNetwork()
         if why := hindrance(layout, timetable, self._topology, present.down):
             raise RequestError(f"a timetable runs: {why}")
         kept = KeptSchedule(timetable, 0, None)
@@ -379,7 +380,9 @@ class Supply:
                     "timetable: circuits unschedule"
                 )
             return
-        demands = self._demanded(layout, lit.down)
+        demands = self._demanded(number, layout, lit)
+        if lit.down:
+            self._planned(layout, demands, lit)  # before anything changes
         if demands and self._controller("request", demands=demands) is not None:
             for other in self.across_units():
                 if other != number:
@@ -394,17 +397,28 @@ class Supply:
             )
         return decode(LitCircuits, self._controller("circuits"), "circuits")
 
-    def _demanded(self, layout: Layout, down: Collection[str]) -> list[list[str]]:
-        """Return the pairs of units, by name, that a job requests together with those of all jobs, given the
-        links that are down.
+    def _demanded(self, number: int | None, layout: Layout, lit: LitCircuits) -> list[list[str]]:
+        """Return the pairs of units, by name, that a job requests beside those of the other jobs; `number` is
+        its own, if it has one.
         """
-        layouts = [*self._holdings.layouts().values(), layout]
-        demands = self._servable(joined_by(pair for each in layouts for pair in each.demands), down)
-        return [[addresses.unit_name(a), addresses.unit_name(b)] for a, b in demands]
+        layouts = self._holdings.layouts().items()
+        others = joined_by(pair for job, each in layouts if job != number for pair in each.demands)
+        present = frozenset(circuit(*pair) for pair in lit.circuits)
+        pairs = demanded(layout.demands, others, present, self._ports, self._planes, self._has_core, lit.down)
+        return [[addresses.unit_name(a), addresses.unit_name(b)] for a, b in pairs]
 
-    def _servable(self, demands: Iterable[UnitPair], down: Collection[str]) -> list[UnitPair]:
-        """Return the demands that need circuits: a core carries those without free ports."""
-        return servable(demands, up(self._ports, down), self._planes) if self._has_core else list(demands)
+    def _planned(self, layout: Layout, demands: list[list[str]], lit: LitCircuits) -> frozenset[Circuit]:
+        """Return the circuits that carry light after a request. Raises RequestError if ports do not suffice
+        for it, or if links that are down leave no way between two of the job's units.
+        """
+        answer = self._controller("plan", demands=demands) if demands else None
+        target = decode(CircuitTargets, answer, "plan").target if answer else lit.circuits
+        if lit.down:
+            joined = joined_by_circuits(target, self._topology, lit.down)
+            are = f"{', '.join(sorted(lit.down))} {'is' if len(lit.down) == 1 else 'are'} down"
+            if why := _apart(layout, joined, f"{are}: no way is left between"):
+                raise RequestError(f"{why}; units with a way between them are accepted")
+        return carrying((circuit(*pair) for pair in target), lit.down)
 
     def _reroute(self, number: int) -> None:
         layout = self._holdings.layouts().get(number)
