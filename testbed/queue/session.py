@@ -252,10 +252,8 @@ class Session:
 
     def _choose_layout(self, queued: Queued, busy: frozenset[Host]) -> Layout | None:
         """Return a layout on free hosts that a decision can let run; None while there are too few hosts."""
-        layout = queued.lay_out(self._jobs, self._between, busy)
-        if layout is not None:
-            check_circuits(layout, self.rules.asked_policy, self._topology)
-        return layout
+        require = partial(check_circuits, policy=self.rules.asked_policy, topology=self._topology)
+        return queued.lay_out(self._jobs, self._between, busy, require)
 
     def _refuse(self, queued: Queued, busy: frozenset[Host], why: str) -> bool:
         """Note that a job has no layout; return whether that is final. If hosts are busy, the job waits until
