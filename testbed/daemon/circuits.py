@@ -225,7 +225,7 @@ def uses(
             circuits=_names(by_job.get(job, frozenset())),
             links=(
                 *_links(layout, by_job.get(job, frozenset())),
-                *(_core_links(layout, lit, down) if topology.core_link else ()),
+                *(_core_links(topology, layout, lit, down) if topology.core_link else ()),
             ),
             places=tuple(str(place) for place in layout.forest.places) if layout.forest else (),
         )
@@ -238,8 +238,11 @@ def uses(
     return of_jobs, of_circuits
 
 
-def _core_links(layout: Layout, circuits: frozenset[Circuit], down: Collection[str]) -> list[str]:
-    return [addresses.core_link_name(unit) for unit in over_core(circuits, layout.demands, down)]
+def _core_links(
+    topology: Topology, layout: Layout, circuits: frozenset[Circuit], down: Collection[str]
+) -> list[str]:
+    units = [unit.index for unit in topology.units]
+    return [addresses.core_link_name(unit) for unit in over_core(circuits, units, layout.demands, down)]
 
 
 def _links(layout: Layout, circuits: frozenset[Circuit]) -> list[str]:

@@ -157,9 +157,13 @@ class _Ways:
     def _between_units(self, here: Unit, goal: Unit) -> Iterator[Crossing]:
         while here != goal and (bundle := self._hops[here].get(goal)):
             if bundle == OVER_CORE:
+                beyond = self._hops.from_core.get(goal, goal)
+                if beyond is None:
+                    return
                 yield (addresses.core_link_name(here),), UP
-                yield (addresses.core_link_name(goal),), DOWN
-                return
+                yield (addresses.core_link_name(beyond),), DOWN
+                here = beyond
+                continue
             near = tuple(addresses.optical_port_name(here, port) for port in bundle)
             far = tuple(self._far[port] for port in near)
             yield near, UP
