@@ -26,7 +26,7 @@ from testbed.messages.controller import (
 from testbed.messages.jobs import NetworkUse
 from testbed.messages.status import CircuitUse
 from testbed.messages.timetable import TimetableBegun, TimetableStatus
-from testbed.ocs.circuits import Circuit, checked, circuit
+from testbed.ocs.circuits import Circuit, checked, circuit, ports_of
 from testbed.ocs.routes import next_hops
 from testbed.ocs.timetable import Timetable, as_data, parse
 from testbed.ocs.using import losing, over_core, used
@@ -94,24 +94,28 @@ def schedule(
     if hindered and not request.force:
         raise RequestError(f"circuits schedule: {hindered}; --force starts it")
     begun = decode(TimetableStatus, controller("schedule", schedule=request.schedule), "schedule")
-    notes = tuple(_notes(topology, parse(request.schedule, topology.planes)))
+    notes = tuple(_notes(topology, parse(request.schedule, topology.planes), down))
     return TimetableBegun(begun.period_ms, begun.guard_ms, begun.matchings, notes)
 
 
-def _notes(topology: Topology, table: Timetable) -> Iterator[str]:
-    """Yield a line about pairs of units between which a timetable's packets are lost, and one about queues
-    that are shorter than a time slot.
+def _notes(topology: Topology, table: Timetable, down: Collection[str] = ()) -> Iterator[str]:
+    """Yield a line about pairs of units between which a timetable's packets are lost, one about its ports
+    that are `down`, and one about queues that are shorter than a time slot.
     """
     units = [unit.index for unit in topology.units]
     apart = set(itertools.permutations(units, 2)) if topology.core_link is None else set()
     for matching in table.matchings:
-        hops = next_hops(matching.circuits, units)
+        hops = next_hops(matching.circuits, units, down=down)
         apart -= {(unit, goal) for unit in units for goal in hops[unit]} if apart else set()
     if apart:
         pairs = sorted({(min(pair), max(pair)) for pair in apart})
         names = ", ".join(f"{unit_name(a)}-{unit_name(b)}" for a, b in pairs[:_MOST_PAIRS])
         more = f" and {len(pairs) - _MOST_PAIRS} more pairs" if len(pairs) > _MOST_PAIRS else ""
         yield f"no matching joins {names}{more}: packets between these units are lost"
+    ports = {end for matching in table.matchings for end in ports_of(matching.circuits)}
+    if dead := sorted(ports.intersection(down), key=addresses.parse_optical_port):
+        names = f"{', '.join(dead)} {'is' if len(dead) == 1 else 'are'} down"
+        yield f"{names}: circuits of a port that is down carry nothing"
     rates = [topology.emulated_mbps(topology.optical_mbps(port)) for port in topology.optical_ports]
     fastest_mbps = max((rate for rate in rates if rate is not None), default=0.0)
     starts_ns = [each.start_ns for each in table.matchings]
