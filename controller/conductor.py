@@ -20,7 +20,7 @@ from typing import Any
 
 from controller.carriers import LinkEnds
 from controller.decide import decide, leaving, leaving_turn, left, table_of, timed
-from controller.history import History
+from controller.history import History, LinkChange, LinkLog
 from controller.model import Model, model_for
 from controller.planes import Plane
 from controller.records import ChangeRecord
@@ -80,6 +80,7 @@ START_LEAD_NS = 5_000_000  # from writing the end of a timetable to its start
 TURN_WAIT_S = 30.0
 OVERDUE_S = 1.0  # interval of retries after a switch's failure
 TOLD_AT_ONCE = 16  # ToRs in parallel: each mostly waits for replies
+BY_HAND_NS = 10_000_000_000  # within which the kernel reports that a link was set down
 MOST_LINK_CHANGES = 4_096  # changes of links that are remembered, the newest ones
 
 
@@ -121,11 +122,13 @@ class Conductor:
         self.ends = LinkEnds(topology)
         # by what reported it, a switch or the kernel, the links without carrier
         self._dead_ends: dict[Dpid | str, frozenset[str]] = {}
-        self._dead_by_hand: frozenset[str] = frozenset()  # links set down, until a switch reports it
+        # links set down, until it is reported or was due: when each was set, by the monotonic clock
+        self._dead_by_hand: dict[str, int] = {}
         self._down: frozenset[str] = frozenset()  # links of either kind
         self._linked = threading.Condition()  # guards these fields and the next
         self._nudge: Future[None] = Future()  # is done when a link changed
-        self._link_changes: deque[tuple[int, frozenset[str]]] = deque(maxlen=MOST_LINK_CHANGES)
+        self._links = LinkLog(history.with_name(f"{history.name}.links"))
+        self._link_changes = deque(self._links.read(time.monotonic_ns()), maxlen=MOST_LINK_CHANGES)
 
     @property
     def state(self) -> State:
@@ -219,7 +222,8 @@ class Conductor:
         """
         with self._linked:
             self._dead_ends[reporter] = links
-            self._dead_by_hand -= links  # from now on the reporter knows better
+            for link in links:  # from now on the reporter knows better
+                self._dead_by_hand.pop(link, None)
             self._count_links()
 
     def set_by_hand(self, links: Collection[str], is_up: bool) -> None:
@@ -227,12 +231,23 @@ class Conductor:
         that do not end at two units' switches are ignored.
         """
         with self._linked:
-            known = self.ends.links.intersection(links)
-            self._dead_by_hand = self._dead_by_hand - known if is_up else self._dead_by_hand | known
+            reported, now_ns = frozenset[str]().union(*self._dead_ends.values()), time.monotonic_ns()
+            for link in self.ends.links.intersection(links):
+                self._dead_by_hand.pop(link, None)
+                if not is_up and link not in reported:
+                    self._dead_by_hand[link] = now_ns
+            self._count_links()
+
+    def _forget_by_hand(self) -> None:
+        """Forget links set down by hand that no switch reported within BY_HAND_NS: they came up again."""
+        due_ns = time.monotonic_ns() - BY_HAND_NS
+        with self._linked:
+            for link in [link for link, at_ns in self._dead_by_hand.items() if at_ns < due_ns]:
+                del self._dead_by_hand[link]
             self._count_links()
 
     def _count_links(self) -> None:
-        down = self._dead_by_hand.union(*self._dead_ends.values())
+        down = frozenset(self._dead_by_hand).union(*self._dead_ends.values())
         if down != self._down:
             self._down = down
             if not self._nudge.done():
@@ -245,6 +260,7 @@ class Conductor:
         """
         while not ended.is_set():
             try:
+                self._forget_by_hand()
                 self.take_links()
             except Exception as error:  # `unsettled` switches are retried
                 LOG.error("%s: %s", type(error).__name__, error)
@@ -263,15 +279,14 @@ class Conductor:
     def _decide_links(self) -> tuple[Task | End, ...]:
         down = self._down
         self._link_changes.append((time.monotonic_ns(), down))
+        self._links.append(self._link_changes[-1])
         LOG.warning("links that are down: %s", ", ".join(sorted(down)) or "none")
         todo = self._decide(Linked(down))
         self._have_turned()
         return todo
 
-    def link_changes(self) -> tuple[tuple[int, frozenset[str]], ...]:
-        """Return when links changed, by the monotonic clock, and those that were down from then on; oldest
-        first, as far as this process knows.
-        """
+    def link_changes(self) -> tuple[LinkChange, ...]:
+        """Return when links changed, oldest first, those that earlier controllers saw included."""
         return tuple(self._link_changes)
 
     def request(self, demands: Iterable[UnitPair]) -> ChangeRecord | None:
@@ -404,6 +419,8 @@ class Conductor:
     def _run_change(self, event: Demanded | Ordered) -> ChangeRecord | None:
         if self._plane is not None and self._plane.is_kept():
             raise RequestError("circuits: the optical switch keeps a schedule; circuits unschedule ends it")
+        if self._down != self._state.down:  # reported, and not taken yet: no plan may use it
+            self._run(self._decide_links())
         return self._run(self._decide(event))
 
     def _conduct(self, event: Event) -> ChangeRecord | None:

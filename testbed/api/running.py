@@ -59,11 +59,11 @@ class RunOptions:
             raise RequestError(f"{name} {self.timeout_s:g}: more than 0 seconds is accepted")
 
     def repeated(self, earlier: Sequence[RunResult]) -> RunOptions:
-        """Return the options of a job's next run. A system that AUTO chose for the first run sums in the
-        others too, so that their means are of one system.
+        """Return the options of a job's next run. If AUTO chose for the first run, the system that summed it,
+        which may have replaced the chosen one, sums in the others too: their means are of one system.
         """
         chosen = earlier[0].automatic if earlier else UNSET
-        return self if isinstance(chosen, UnsetType) else replace(self, sync=chosen.system)
+        return self if isinstance(chosen, UnsetType) else replace(self, sync=earlier[0].sync)
 
     def described(self) -> dict[str, Any]:
         """Return the options under the command's names, for the job's record."""

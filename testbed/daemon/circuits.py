@@ -26,8 +26,8 @@ from testbed.messages.controller import (
 from testbed.messages.jobs import NetworkUse
 from testbed.messages.status import CircuitUse
 from testbed.messages.timetable import TimetableBegun, TimetableStatus
-from testbed.ocs.circuits import Circuit, checked, circuit
-from testbed.ocs.routing import planned
+from testbed.ocs.circuits import Circuit, checked, circuit, ports_of
+from testbed.ocs.routing import at_best
 from testbed.ocs.timetable import Timetable, parse
 from testbed.ocs.using import losing, over_core, used
 from testbed.topology import addresses
@@ -93,22 +93,26 @@ def schedule(
     if hindered and not request.force:
         raise RequestError(f"circuits schedule: {hindered}; --force starts it")
     begun = decode(TimetableStatus, controller("schedule", schedule=request.schedule), "schedule")
-    notes = tuple(_notes(topology, parse(request.schedule, topology.planes)))
+    notes = tuple(_notes(topology, timetable, down))
     return TimetableBegun(begun.period_ms, begun.guard_ms, begun.matchings, begun.routing, notes)
 
 
-def _notes(topology: Topology, table: Timetable) -> Iterator[str]:
-    """Yield a line about pairs of units between which a timetable's packets are lost, and one about queues
-    that are shorter than a time slot.
+def _notes(topology: Topology, table: Timetable, down: Collection[str] = ()) -> Iterator[str]:
+    """Yield a line about pairs of units between which a timetable's packets are lost, one about its ports
+    that are `down`, and one about queues that are shorter than a time slot.
     """
     units = [unit.index for unit in topology.units]
     apart = set(itertools.permutations(units, 2)) if topology.core_link is None else set()
-    apart -= planned(units, table, topology.core_link is not None).reached()
+    apart -= at_best(units, table, topology.core_link is not None, down).reached()
     if apart:
         pairs = sorted({(min(pair), max(pair)) for pair in apart})
         names = ", ".join(f"{unit_name(a)}-{unit_name(b)}" for a, b in pairs[:_MOST_PAIRS])
         more = f" and {len(pairs) - _MOST_PAIRS} more pairs" if len(pairs) > _MOST_PAIRS else ""
         yield f"no matching joins {names}{more}: packets between these units are lost"
+    ports = {end for matching in table.matchings for end in ports_of(matching.circuits)}
+    if dead := sorted(ports.intersection(down), key=addresses.parse_optical_port):
+        names = f"{', '.join(dead)} {'is' if len(dead) == 1 else 'are'} down"
+        yield f"{names}: circuits of a port that is down carry nothing"
     rates = [topology.emulated_mbps(topology.optical_mbps(port)) for port in topology.optical_ports]
     fastest_mbps = max((rate for rate in rates if rate is not None), default=0.0)
     starts_ns = [each.start_ns for each in table.matchings]
@@ -222,7 +226,7 @@ def uses(
             circuits=_names(by_job.get(job, frozenset())),
             links=(
                 *_links(layout, by_job.get(job, frozenset())),
-                *(_core_links(layout, lit, down) if topology.core_link else ()),
+                *(_core_links(topology, layout, lit, down) if topology.core_link else ()),
             ),
             places=tuple(str(place) for place in layout.forest.places) if layout.forest else (),
         )
@@ -235,8 +239,11 @@ def uses(
     return of_jobs, of_circuits
 
 
-def _core_links(layout: Layout, circuits: frozenset[Circuit], down: Collection[str]) -> list[str]:
-    return [addresses.core_link_name(unit) for unit in over_core(circuits, layout.demands, down)]
+def _core_links(
+    topology: Topology, layout: Layout, circuits: frozenset[Circuit], down: Collection[str]
+) -> list[str]:
+    units = [unit.index for unit in topology.units]
+    return [addresses.core_link_name(unit) for unit in over_core(circuits, units, layout.demands, down)]
 
 
 def _links(layout: Layout, circuits: frozenset[Circuit]) -> list[str]:

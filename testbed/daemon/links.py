@@ -37,8 +37,10 @@ def answer(links: ByHand, jobs: Jobs, request: LinkRequest, tell: Tell) -> tuple
     names = links.names(words)
     if action == "reset":
         _check_no_policy(jobs, [name for name in names if links.rate_mbps(name) is not None])
-        links.reset(names)
-        tell(names, True)
+        try:
+            links.reset(names)
+        finally:  # some may be up; those that are not have no carrier, as switches report
+            tell(names, True)
     else:
         rate_mbps, is_up = _rate(request.rate_mbps), request.up
         if is_up is not None and not isinstance(is_up, bool):

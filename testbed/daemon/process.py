@@ -128,7 +128,7 @@ class Daemon:
         self._state = "starting"
         self._end = EndWish()
         self._controller_restarts = 0
-        self._circuits: tuple[tuple[str, str], ...] | None = None
+        self._lit: tuple[tuple[tuple[str, str], ...], tuple[str, ...]] | None = None  # and links down
         self._journal = Journal()
 
     def run(self) -> None:
@@ -235,14 +235,15 @@ class Daemon:
 
     def _follow_circuits(self) -> None:
         """Reroute running jobs after circuits were changed without the daemon, as by `testbed circuits
-        request`.
+        request`, or links went down or came back.
         """
         if not self._jobs.means.supply.across_units():
-            self._circuits = None
+            self._lit = None
             return
         with contextlib.suppress(TestbedError):  # the controller is not running, so nothing changes
-            circuits = decode(LitCircuits, self._ask_controller("circuits"), "circuits").circuits
-            if circuits != self._circuits and self._circuits is not None:
+            light = decode(LitCircuits, self._ask_controller("circuits"), "circuits")
+            lit = light.circuits, light.down
+            if lit != self._lit and self._lit is not None:
                 # on a thread of its own: this one has to restart the controller if that ends
                 threading.Thread(
                     target=self._jobs.means.supply.follow_circuits,
@@ -250,7 +251,7 @@ class Daemon:
                     name="follow-circuits",
                     daemon=True,
                 ).start()
-            self._circuits = circuits
+            self._lit = lit
 
     # ------------------------------------------------------------------ requests
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from testbed.aggregation.segments import NoRoomError
 from testbed.aggregation.selection import Selection
 from testbed.aggregation.site import Site
 from testbed.aggregation.system import Layout, System
-from testbed.errors import RequestError, TestbedError
+from testbed.errors import RequestError
 from testbed.plugins.policies import choice, usual
 from testbed.plugins.registry import AUTO, systems
 from testbed.telemetry.forecast import Forecast
@@ -34,7 +35,8 @@ class Offer:
 
 class Automatic(System):
     """Lays a job out by the system with the least bound. `lay_out_by` lays it out by one system, and
-    `forecast` computes the bound of a layout; both raise TestbedError if that is impossible.
+    `forecast` computes the bound of a layout; both raise RequestError or NoRoomError if that is impossible.
+    Any other TestbedError, such as a controller that is away, is the request's.
     """
 
     name = AUTO
@@ -55,7 +57,7 @@ class Automatic(System):
             try:
                 layout = self._lay_out_by(system, workers, site)
                 candidates.append(Offer(layout, self._forecast(layout)))
-            except TestbedError as error:
+            except (RequestError, NoRoomError) as error:
                 refused[name] = str(error).removeprefix(f"--sync {name}: ")
         return chosen(candidates, refused, choice(usual()).with_inc.name)
 

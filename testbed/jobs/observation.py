@@ -24,7 +24,7 @@ from testbed.messages.result import BoundResult, JobDelays, JobTelemetry, Optica
 from testbed.messages.statistics import Statistics
 from testbed.messages.verdict import JobVerdict
 from testbed.telemetry.bound import bound, coarse
-from testbed.telemetry.changes import changed
+from testbed.telemetry.changes import changed, with_down
 from testbed.telemetry.delays import delays
 from testbed.telemetry.demand import Traffic
 from testbed.telemetry.events import Happened
@@ -214,11 +214,13 @@ class Observation:
         began, ended = scenes[0], scenes[-1]
         over_time = self._surroundings.network(began, ended)
         links = over_time.links(layout)
+        lasted_s = over_time.down_s(ended.spent.at_s)
+        down_s = {link: lasted_s[link] for link in sorted(links.intersection(lasted_s))}
         faults = dict.fromkeys(fault for scene in scenes for fault in scene.faults)
         return over_time, Happened(
             links=links,
             faults=[text for link, text in faults if link in links],
-            changes=changed(recording, links.intersection(changes)),
+            changes=with_down(changed(recording, links.intersection(changes)), down_s),
             lost=over_time.losses(layout),
             apart_s=over_time.apart_s(layout.demands, ended.spent.at_s),
             timetables=over_time.timetables if layout.demands else (),

@@ -30,9 +30,10 @@ from testbed.jobs.placement import check_packets, laid_out
 from testbed.machine.interface import Links
 from testbed.messages.coding import decode, plain
 from testbed.messages.controller import CircuitTargets, KeptSchedule, LinksDown, LitCircuits, NetworkLight
-from testbed.messages.timetable import TimetableStatus
-from testbed.ocs.circuits import Circuit, circuit
-from testbed.ocs.plan import plan_planes, servable, up
+from testbed.messages.timetable import MatchingStatus, TimetableStatus
+from testbed.ocs.circuits import Circuit, carrying, circuit
+from testbed.ocs.demanded import demanded
+from testbed.ocs.plan import plan_planes, servable
 from testbed.ocs.routes import next_hops
 from testbed.ocs.routing import at_best
 from testbed.ocs.timetable import Timetable, parse
@@ -200,20 +201,21 @@ class Supply:
         self, layout: Layout, packets: Packets, size_bytes: int, by_policy: bool = False
     ) -> Forecast:
         """Compute the bound of an all-reduce by a job with this layout, over the circuits that it would have:
-        for a policy's job those that it demands, without other jobs. Holds nothing. Raises NoRoomError if
+        for a policy's job those that it demands, without other jobs, by turns where ports do not suffice for
+        all at once. Holds nothing. Raises NoRoomError if
         places have no room for it now, RequestError if it cannot have circuits.
         """
         if layout.forest is not None:
             completed = replace(packets, usual=layout.usual_options)
             self._places.require_room(layout.forest, completed, layout.programs)
-        circuits, light = frozenset[Circuit](), LitNetwork()
+        circuits, light, down = frozenset[Circuit](), LitNetwork(), frozenset[str]()
         others = () if by_policy else tuple(self._holdings.layouts().values())
         if by_policy:
-            demands = self._servable(layout.demands, ())
-            ports = self._topology.scheduled_ports
-            circuits = plan_planes(frozenset(), demands, ports, self._planes, self._has_core).target
+            circuits, light = self._by_turns(layout)
         elif layout.demands:
-            circuits, light = self._would_be_lit(layout)
+            present = self._present()
+            circuits, light = self._would_be_lit(layout, present)
+            down = frozenset(present.down)
         prospect = Prospect(
             self._rates_mbps(),
             tuple(unit.index for unit in self._topology.units),
@@ -221,28 +223,54 @@ class Supply:
             self._has_core,
             light,
             [traffic_of(other, self._mtu, None) for other in others],
+            down,
         )
         return forecast(traffic_of(layout, self._mtu, packets.lanes), size_bytes, prospect)
 
-    def _would_be_lit(self, layout: Layout) -> tuple[frozenset[Circuit], LitNetwork]:
+    def _by_turns(self, layout: Layout) -> tuple[frozenset[Circuit], LitNetwork]:
+        """Return the circuits that a policy can light for a job with this layout. If ports do not suffice for
+        all at once, a policy that rotates circuits lights them in turn: then return the light of as few equal
+        time slots as suffice. Raises RequestError if a demand fits in none.
+        """
+        ports, left = self._topology.scheduled_ports, list(layout.demands)
+        planes = {port: plane for port, plane in self._planes.items() if plane == self._topology.first_plane}
+        if self._has_core:
+            left = servable(left, ports, planes)
+        turns: list[frozenset[Circuit]] = []
+        while left or not turns:
+            served = servable(left, ports, planes) or left
+            turns.append(plan_planes(frozenset(), served, ports, planes, self._has_core).target)
+            left = [pair for pair in left if pair not in served]
+        if len(turns) == 1:
+            return turns[0], LitNetwork()
+        matchings = tuple(
+            MatchingStatus(number, tuple(each.ports for each in sorted(turn)))
+            for number, turn in enumerate(turns)
+        )
+        return self._in_turn(TimetableStatus(len(turns), 0, matchings), frozenset())
+
+    def _would_be_lit(self, layout: Layout, present: LitCircuits) -> tuple[frozenset[Circuit], LitNetwork]:
         """Return the circuits that a job with this layout would have, and the light of the timetable that
         runs, if one does: then the circuits are those of all its matchings.
         """
-        present = self._present()
         timetable = present.timetable
         if timetable is None:
-            demands = self._demanded(layout, present.down)
-            answer = self._controller("plan", demands=demands) if demands else None
-            lit = decode(CircuitTargets, answer, "plan").target if answer else present.carrying
-            return frozenset(circuit(*pair) for pair in lit), LitNetwork()
+            demands = self._demanded(None, layout, present)
+            return self._planned(layout, demands, present), LitNetwork()
         if why := hindrance(layout, timetable, self._topology, present.down):
             raise RequestError(f"a timetable runs: {why}")
+        return self._in_turn(timetable, present.down)
+
+    def _in_turn(
+        self, timetable: TimetableStatus, down: Collection[str]
+    ) -> tuple[frozenset[Circuit], LitNetwork]:
+        """Return the circuits of all matchings of a timetable, and its light."""
         kept = KeptSchedule(timetable, 0, None)
-        state = NetworkLight((), (kept,), {}, (), 0, (LinksDown(0, present.down),))
+        state = NetworkLight((), (kept,), {}, (), 0, (LinksDown(0, tuple(down)),))
         units = [unit.index for unit in self._topology.units]
         matchings = [frozenset(circuit(*pair) for pair in each.circuits) for each in timetable.matchings]
         light = network(units, self._has_core, state, state, (), 0.0, 0.0)
-        return frozenset.intersection(*matchings), light
+        return carrying(frozenset.intersection(*matchings), down), light
 
     def _rates_mbps(self) -> dict[str, float | None]:
         """Return the rate of each link without a policy, by name."""
@@ -381,7 +409,9 @@ class Supply:
                     "timetable: circuits unschedule"
                 )
             return
-        demands = self._demanded(layout, lit.down)
+        demands = self._demanded(number, layout, lit)
+        if lit.down:
+            self._planned(layout, demands, lit)  # before anything changes
         if demands and self._controller("request", demands=demands) is not None:
             for other in self.across_units():
                 if other != number:
@@ -396,17 +426,28 @@ class Supply:
             )
         return decode(LitCircuits, self._controller("circuits"), "circuits")
 
-    def _demanded(self, layout: Layout, down: Collection[str]) -> list[list[str]]:
-        """Return the pairs of units, by name, that a job requests together with those of all jobs, given the
-        links that are down.
+    def _demanded(self, number: int | None, layout: Layout, lit: LitCircuits) -> list[list[str]]:
+        """Return the pairs of units, by name, that a job requests beside those of the other jobs; `number` is
+        its own, if it has one.
         """
-        layouts = [*self._holdings.layouts().values(), layout]
-        demands = self._servable(joined_by(pair for each in layouts for pair in each.demands), down)
-        return [[addresses.unit_name(a), addresses.unit_name(b)] for a, b in demands]
+        layouts = self._holdings.layouts().items()
+        others = joined_by(pair for job, each in layouts if job != number for pair in each.demands)
+        present = frozenset(circuit(*pair) for pair in lit.circuits)
+        pairs = demanded(layout.demands, others, present, self._ports, self._planes, self._has_core, lit.down)
+        return [[addresses.unit_name(a), addresses.unit_name(b)] for a, b in pairs]
 
-    def _servable(self, demands: Iterable[UnitPair], down: Collection[str]) -> list[UnitPair]:
-        """Return the demands that need circuits: a core carries those without free ports."""
-        return servable(demands, up(self._ports, down), self._planes) if self._has_core else list(demands)
+    def _planned(self, layout: Layout, demands: list[list[str]], lit: LitCircuits) -> frozenset[Circuit]:
+        """Return the circuits that carry light after a request. Raises RequestError if ports do not suffice
+        for it, or if links that are down leave no way between two of the job's units.
+        """
+        answer = self._controller("plan", demands=demands) if demands else None
+        target = decode(CircuitTargets, answer, "plan").target if answer else lit.circuits
+        if lit.down:
+            joined = joined_by_circuits(target, self._topology, lit.down)
+            are = f"{', '.join(sorted(lit.down))} {'is' if len(lit.down) == 1 else 'are'} down"
+            if why := _apart(layout, joined, f"{are}: no way is left between"):
+                raise RequestError(f"{why}; units with a way between them are accepted")
+        return carrying((circuit(*pair) for pair in target), lit.down)
 
     def _reroute(self, number: int) -> None:
         layout = self._holdings.layouts().get(number)

@@ -32,6 +32,27 @@ def exact(
 
     RequestError when a unit has fewer ports than it needs.
     """
+    target, lacking = nearest(current, counts, ports, down)
+    for pair, unit in lacking.items():
+        names = ", ".join(sorted(down, key=parse_optical_port))
+        raise RequestError(
+            f"a circuit between {unit_name(pair[0])} and {unit_name(pair[1])} needs an optical port of "
+            f"{unit_name(unit)}; none is free, and {names} {'is' if len(down) == 1 else 'are'} down"
+        )
+    return target
+
+
+def nearest(
+    current: frozenset[Circuit],
+    counts: Mapping[UnitPair, int],
+    ports: PortTable,
+    down: Collection[str] = (),
+) -> tuple[frozenset[Circuit], dict[UnitPair, Unit]]:
+    """Choose circuits as `exact` does, but fewer where only ports that are `down` are left. Return also the
+    pairs of units that lack circuits, each with a unit that has no free port.
+
+    RequestError when a unit has fewer ports than it needs, those that are down included.
+    """
     need: Counter[Unit] = Counter()
     for pair, count in counts.items():
         for unit in pair:
@@ -47,13 +68,12 @@ def exact(
     used = {*ports_of(target), *down}
     free = {unit: sorted(set(names) - used, key=parse_optical_port) for unit, names in ports.items()}
     have = counted(target)
+    lacking: dict[UnitPair, Unit] = {}
     for a, b in sorted(counts):
         for _ in range(counts[a, b] - have.get((min(a, b), max(a, b)), 0)):
-            if lacking := [unit_name(unit) for unit in (a, b) if not free[unit]]:
-                names = ", ".join(sorted(down, key=parse_optical_port))
-                raise RequestError(
-                    f"a circuit between {unit_name(a)} and {unit_name(b)} needs an optical port of "
-                    f"{lacking[0]}; none is free, and {names} {'is' if len(down) == 1 else 'are'} down"
-                )
+            full = [unit for unit in (a, b) if not free[unit]]
+            if full:
+                lacking[a, b] = full[0]
+                break
             target.add(circuit(free[a].pop(0), free[b].pop(0)))
-    return frozenset(target)
+    return frozenset(target), lacking

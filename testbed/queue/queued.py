@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -80,16 +81,21 @@ class Queued:
     def rate_gbps(self) -> float:
         return self.rates[-1][1] if self.state == "running" else 0.0
 
-    def lay_out(self, jobs: Jobs, between: Choice, busy: frozenset[Host]) -> Layout | None:
+    def lay_out(
+        self, jobs: Jobs, between: Choice, busy: frozenset[Host], require: Callable[[Layout], None]
+    ) -> Layout | None:
         """Lay the job out beside the hosts that are `busy`, by the system that it names, or by one of those
         `between` which its policy chooses; None while there are too few hosts. Raises RequestError if its
-        system has no layout, or one that policies cannot decide on.
+        system has no layout, or one that policies cannot decide on: `require` says so of this policy.
         """
         racks, spec, random = jobs.means.holdings.racks, self.spec, Random(self.seed)
         if spec.sync is None:
             wanted = (spec.workers, spec.place, spec.together, spec.ps)
             lay_out = partial(jobs.means.supply.lay_out, between.without_inc, packets=AS_USUAL)
-            return place_in_queue(racks, busy, *wanted, random, lay_out)
+            layout = place_in_queue(racks, busy, *wanted, random, lay_out)
+            if layout is not None:
+                require(layout)
+            return layout
         chosen = draw_workers(racks, busy, spec.workers, spec.place, spec.together, spec.ps, random)
         if chosen is None:
             return None
@@ -98,6 +104,7 @@ class Queued:
 
         def check(layout: Layout) -> None:
             hub_of(layout)
+            require(layout)
             if spec.sync == AUTO and spec.ps is not None and not served_where_asked(layout, spec.ps):
                 raise RequestError(f"no host of {addresses.unit_name(spec.ps)} is free for its server")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -29,21 +29,24 @@ from testbed.messages.controller import LitCircuits
 from testbed.messages.events import Event, JobNote
 from testbed.messages.submission import SlotRecord
 from testbed.ocs.circuits import Circuit, carrying, checked, ports_of
-from testbed.ocs.exact import counted, exact
+from testbed.ocs.exact import counted, nearest
 from testbed.ocs.plan import up
 from testbed.plugins.policies import choice
 from testbed.queue.account import Account, Rules, port_counts, rotation_record
 from testbed.queue.layouts import check_circuits
 from testbed.queue.policy_process import GoneError, OverrunError, PolicyError
 from testbed.queue.queued import Queued
+from testbed.queue.shortage import Shortage
 from testbed.queue.submission import KEEP
 from testbed.queue.turning import Turning
 from testbed.scheduling import live
 from testbed.scheduling.constraints import check_decision
+from testbed.scheduling.failed_ports import feasible
 from testbed.scheduling.model import Decision, Limits, Pair, State, UnitIndex
+from testbed.topology.addresses import parse_optical_port, unit_name
 from testbed.topology.model import Topology
 from testbed.topology.places import Host, at_tor
-from testbed.topology.units import Unit
+from testbed.topology.units import Unit, UnitPair
 
 # A policy that fails for this long while no job runs would be asked the same for ever.
 _MOST_FAILING_SLOTS, _LEAST_FAILING_S = 20, 10.0
@@ -89,6 +92,7 @@ class Session:
         self._theirs = {port for ports in self._ports.values() for port in ports}
         self._down: frozenset[str] = frozenset()  # ports whose links are down, when last read
         self._missing: frozenset[str] = frozenset()  # those of them that policies do not see
+        self._shortage, self._losses = Shortage(), dict[int, str]()  # by job, what was said last
         self._turning = Turning(self._controller)
         self._failing_s: list[float] = []  # the last slots, if the policy failed in all of them
         self._failing_on: frozenset[int] = frozenset()  # the jobs that it saw in them
@@ -200,9 +204,8 @@ class Session:
         with self.lock:
             self._update_progress()
             visible = [queued for queued in self.all if queued.state in ("ready", "running")]
-            progress = tuple(queued.progress(self.rules.limits.slot_s) for queued in visible)
-            state = State(self._limits_now(visible), self.slot, progress, live.ports_of(counted(lit)))
-        if not visible:
+            state = self._state(visible, lit)
+        if not state.jobs:
             self._failing_s.clear()
             return
         decision, took_s = self._decide(policy, state, deadline)
@@ -249,10 +252,8 @@ class Session:
 
     def _choose_layout(self, queued: Queued, busy: frozenset[Host]) -> Layout | None:
         """Return a layout on free hosts that a decision can let run; None while there are too few hosts."""
-        layout = queued.lay_out(self._jobs, self._between, busy)
-        if layout is not None:
-            check_circuits(layout, self.rules.asked_policy, self._topology)
-        return layout
+        require = partial(check_circuits, policy=self.rules.asked_policy, topology=self._topology)
+        return queued.lay_out(self._jobs, self._between, busy, require)
 
     def _refuse(self, queued: Queued, busy: frozenset[Host], why: str) -> bool:
         """Note that a job has no layout; return whether that is final. If hosts are busy, the job waits until
@@ -322,6 +323,34 @@ class Session:
             return ours
         return carrying(ours, self._down)
 
+    def _state(self, visible: Sequence[Queued], lit: frozenset[Circuit]) -> State:
+        """Return the state that the policy sees: running jobs at the rates that they can have, without those
+        that ports which are down cut off, and without the circuits that these keep. Report what jobs lose.
+        """
+        every = [queued.progress(self.rules.limits.slot_s) for queued in visible]
+        limits = self._limits_now(visible)
+        running = [progress for progress in every if progress.started is not None]
+        remains = self._shortage.update(limits, running, self.decision, lit, self._missing)
+        jobs = tuple(progress for progress in every if progress.job.id not in remains.cut_off)
+        for queued in visible:
+            self._report_loss(queued)
+        return State(remains.limits(limits), self.slot, jobs, remains.circuits(live.ports_of(counted(lit))))
+
+    def _report_loss(self, queued: Queued) -> None:
+        """Report once what a job loses to ports that are down, and that it has its rate again."""
+        units = () if queued.job is None else {unit for unit, _ in queued.job.layout.hosts()}
+        loss = self._shortage.loss(queued.id, self._missing, units)
+        if loss == self._losses.get(queued.id):
+            return
+        if loss is None:
+            del self._losses[queued.id]
+            loss = "no port that is down keeps it from its rate any more"
+        else:
+            self._losses[queued.id] = loss
+            if queued.id in self._shortage.now.cut_off:
+                queued.rates.append((self.slot, 0.0))
+        self._complain(f"slot {self.slot}: job {queued.id} ({queued.spec.name}): {loss}")
+
     def _limits_now(self, shown: Sequence[Queued]) -> Limits:
         """Return the limits without the INC places that jobs of `testbed run` occupy (in a pod, at its
         fullest switch), and without ports whose links are down.
@@ -360,13 +389,14 @@ class Session:
         except PolicyError as error:
             self._failed(state, str(error), f"slot {state.slot}: {error}")
         except TestbedError as error:
+            self._shortage.refuse(self._missing)
             why = f"the decision breaks a constraint: {error}"
             self._failed(state, why, why)
         else:
             self._failing_s.clear()
             return decision, took_s
         running = [progress.job.id for progress in state.jobs if progress.started is not None]
-        return live.lasting(self.decision, running), None
+        return self._shortage.lasting(live.lasting(self.decision, running)), None
 
     def _failed(self, state: State, why: str, complaint: str) -> None:
         """Count a slot in which the policy failed, and complain. If it has failed for long on the same jobs,
@@ -377,7 +407,8 @@ class Session:
         visible = frozenset(progress.job.id for progress in state.jobs)
         with self.lock:
             is_arriving = any(queued.state == "coming" for queued in self.all)
-        if is_arriving or any(progress.started is not None for progress in state.jobs):
+        is_running = any(progress.started is not None for progress in state.jobs)
+        if is_arriving or is_running or self._shortage.now.cut_off:
             self._failing_s.clear()
             return
         if visible != self._failing_on:
@@ -400,21 +431,35 @@ class Session:
         lit: frozenset[Circuit],
         took_s: float | None,
     ) -> None:
-        acts = live.actions(state, decision)
+        ports = up(self._ports, {*self._missing, *ports_of(self._shortage.kept)})
+        target = lit
+        if took_s is not None and decision.rotation is None:
+            ours = lit - self._shortage.kept
+            target, lacking = nearest(ours, live.circuits_of(decision.ports), ports, self._down)
+            target |= self._shortage.kept
+            if lacking:
+                self._complain(_lacking(self.slot, lacking, self._down))
+                decision = feasible(state, decision, live.ports_of(dict.fromkeys(lacking, 1)))
+        had = {progress.job.id: by_id[progress.job.id].rate_gbps for progress in state.jobs}
+        acts = live.actions(state, decision, had)
         set_up: int | UnsetType = UNSET
         for id_, rate in acts.lower.items():
             self._set_rate(by_id[id_], rate)
-        ports = up(self._ports, self._missing)
-        self._turning.follow(decision.rotation, ports)
-        stays = took_s is None or decision.rotation is not None
-        target = lit if stays else exact(lit, acts.circuits, ports, self._down)
+        try:
+            self._turning.follow(decision.rotation, ports)
+            if target != lit:
+                self._controller("apply", circuits=[list(c.ports) for c in sorted(target | self._others)])
+        except TestbedError:  # the state stays as it was
+            for id_ in acts.lower:
+                self._set_rate(by_id[id_], had[id_])
+            raise
         if target != lit:
-            self._controller("apply", circuits=[list(c.ports) for c in sorted(target | self._others)])
             self._supply.follow_circuits()
             set_up = len(target - lit)
             self.account.connections += set_up
             self.account.reconfigurations += set_up > 0
         self.decision = decision
+        self._shortage.decided(decision.rates)
         for id_, rate in acts.higher.items():
             self._set_rate(by_id[id_], rate)
         for id_, inc in acts.start.items():
@@ -474,3 +519,13 @@ class Session:
         self.account.complain(text)
         with contextlib.suppress(OSError):
             self._note(f"scheduler: {text}")
+
+
+def _lacking(slot: int, lacking: Mapping[UnitPair, Unit], down: Collection[str]) -> str:
+    """Say which circuits of a decision are not lit since ports are down."""
+    pairs = ", ".join(f"{unit_name(a)}-{unit_name(b)}" for a, b in sorted(lacking))
+    names = ", ".join(sorted(down, key=parse_optical_port))
+    return (
+        f"slot {slot}: no port is up for a circuit of {pairs}, which the policy decided on "
+        f"({names} {'is' if len(down) == 1 else 'are'} down): what needs it waits, and the rest is done"
+    )

@@ -207,9 +207,12 @@ class Actions:
     circuits: Mapping[UnitPair, int]
 
 
-def actions(state: State, decision: Decision) -> Actions:
-    """Compute the changes that a checked decision requests."""
+def actions(state: State, decision: Decision, had: Mapping[int, float] | None = None) -> Actions:
+    """Compute the changes that a checked decision requests. `had` are the rates that jobs really have, if the
+    state has others.
+    """
     running = {progress.job.id: progress.rate_gbps for progress in state.jobs if progress.started is not None}
+    running |= {job: gbps for job, gbps in (had or {}).items() if job in running}
     return Actions(
         start={job: decision.inc.get(job) for job in decision.rates if job not in running},
         lower={job: rate for job, rate in decision.rates.items() if job in running and rate < running[job]},

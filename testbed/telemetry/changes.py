@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,18 @@ def changed(recording: Recording, links: Collection[str]) -> list[str]:
 
 
 WAS_DOWN = "was down"
+
+
+def with_down(changes: list[str], down_s: Mapping[str, float]) -> list[str]:
+    """Add phrases about links that were down for so long, unless there are some: only links that a user set
+    have them in a recording.
+    """
+    known = {phrase.partition(f" {WAS_DOWN} ")[0] for phrase in changes if f" {WAS_DOWN} " in phrase}
+    return changes + [
+        f"{link} {WAS_DOWN} for {lasted_s:.1f} s" for link, lasted_s in down_s.items() if link not in known
+    ]
+
+
 Floats = npt.NDArray[np.float64]
 
 

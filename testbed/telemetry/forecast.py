@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from testbed.ocs.circuits import Circuit
+from testbed.ocs.circuits import Circuit, carrying
 from testbed.ocs.routes import Hops, next_hops
 from testbed.ocs.using import OVER_CORE
 from testbed.telemetry.demand import (
@@ -40,7 +40,7 @@ Crossing = tuple[tuple[str, ...], str]
 @dataclass(frozen=True, slots=True)
 class Prospect:
     """The network that a job would have: the rates of links (None or absent: unshaped), the circuits that
-    would be lit, or a timetable's light, and the other jobs' traffic.
+    would be lit, or a timetable's light, the other jobs' traffic, and the links that are down.
     """
 
     rates_mbps: Mapping[str, float | None]
@@ -49,6 +49,7 @@ class Prospect:
     has_core: bool = False
     light: LitNetwork = field(default_factory=LitNetwork)
     others: Sequence[Traffic] = ()
+    down: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +86,9 @@ def forecast(traffic: Traffic, size_bytes: int, prospect: Prospect) -> Forecast:
 
 def _between_switches(traffic: Traffic, size_bytes: float, prospect: Prospect) -> Iterator[Use]:
     """Yield the use of links between switches: optical ones, pods', and those to a core."""
-    hops = next_hops(prospect.circuits, prospect.units, prospect.has_core)
-    way = _Ways(hops, prospect.circuits)
+    circuits = carrying(prospect.circuits, prospect.down)
+    hops = next_hops(circuits, prospect.units, prospect.has_core, prospect.down)
+    way = _Ways(hops, circuits)
     amounts = way.shares(traffic)
     crowd = Counter(
         crossing for other in prospect.others for crossing, share in way.shares(other).items() if share
@@ -155,9 +157,13 @@ class _Ways:
     def _between_units(self, here: Unit, goal: Unit) -> Iterator[Crossing]:
         while here != goal and (bundle := self._hops[here].get(goal)):
             if bundle == OVER_CORE:
+                beyond = self._hops.from_core.get(goal, goal)
+                if beyond is None:
+                    return
                 yield (addresses.core_link_name(here),), UP
-                yield (addresses.core_link_name(goal),), DOWN
-                return
+                yield (addresses.core_link_name(beyond),), DOWN
+                here = beyond
+                continue
             near = tuple(addresses.optical_port_name(here, port) for port in bundle)
             far = tuple(self._far[port] for port in near)
             yield near, UP

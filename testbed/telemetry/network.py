@@ -110,7 +110,7 @@ class Light:
 @dataclass(frozen=True, slots=True)
 class _Stretch:
     """A stretch of time with the same circuits and dark ports, or with the same timetable. `dark` also has
-    the optical ports and links to the core that are down.
+    the optical ports and links to the core that are down, `down` these alone.
     """
 
     began_s: float
@@ -119,6 +119,7 @@ class _Stretch:
     dark: frozenset[str] = frozenset()
     table: Timetable | None = None
     origin_s: float = 0.0
+    down: frozenset[str] = frozenset()
 
     def lit(self) -> Iterator[frozenset[Circuit]]:
         """Yield the circuits that are lit at the same time, of each matching if a timetable runs."""
@@ -194,6 +195,15 @@ class LitNetwork:
         }
         return {name: lasted_s for name, lasted_s in lasted.items() if lasted_s > 0}
 
+    def down_s(self, until_s: float) -> dict[str, float]:
+        """Return how long until `until_s` each link that was down was so."""
+        lasted: dict[str, float] = {}
+        for stretch in self.stretches:
+            for link in sorted(stretch.down):
+                lasted_s = max(0.0, min(stretch.ended_s, until_s) - stretch.began_s)
+                lasted[link] = lasted.get(link, 0.0) + lasted_s
+        return {link: lasted_s for link, lasted_s in lasted.items() if lasted_s > 0}
+
     def _light(self, pair: UnitPair) -> Light:
         windows, most = [], 1
         for stretch in self.stretches:
@@ -239,7 +249,8 @@ class LitNetwork:
                 links[pair] |= {end for each in taken for end in each.ports}
             if self.has_core:
                 for pair, ways in links.items():
-                    ways |= {addresses.core_link_name(unit) for unit in over_core(circuits, [pair], down)}
+                    crossed = over_core(circuits, self.units, [pair], down)
+                    ways |= {addresses.core_link_name(unit) for unit in crossed}
         return {pair: frozenset(ways) for pair, ways in links.items()}
 
     def losses(self, layout: Layout) -> dict[str, tuple[int, int]]:
@@ -321,7 +332,8 @@ def _with_links(stretches: Iterable[_Stretch], changes: Sequence[LinksDown]) -> 
         begins = [each.began_s, *times[first:last]]
         for number, (begin_s, end_s) in enumerate(itertools.pairwise([*begins, each.ended_s]), first):
             down = changes[number - 1].down if number else ()
-            yield replace(each, began_s=begin_s, ended_s=end_s, dark=each.dark.union(down))
+            dark = each.dark.union(down)
+            yield replace(each, began_s=begin_s, ended_s=end_s, dark=dark, down=frozenset(down))
 
 
 def _cut(stretches: Sequence[_Stretch], from_s: float, until_s: float) -> Iterator[_Stretch]:

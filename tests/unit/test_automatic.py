@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -79,6 +81,7 @@ class Network:
         self.places = Places(self.topology, Switches(tors), Hosts(calls), threading.Lock(), programs())
         self.supply = Supply(self.topology, self, self.places, self.ask, self.holdings)
         self.calls = calls
+        self.down: list[str] = []
         self.asked: list[str] = []
 
     def by_hand_mbps(self, link: str) -> float | None:
@@ -91,12 +94,13 @@ class Network:
         self.asked.append(operation)
         ends = [list(each.ports) for each in sorted(self.lit)]
         if operation == "circuits":
-            return {"circuits": ends, "dark": [], "failed_locks": {}, "down": [], **self.schedule}
+            return {"circuits": ends, "dark": [], "failed_locks": {}, "down": self.down, **self.schedule}
         assert operation == "plan", "nothing is changed"
         pairs = [(Unit(int(a[1:])), Unit(int(b[1:]))) for a, b in arguments["demands"]]
         topology = self.topology
         has_core = topology.core_link is not None
-        target = plan_planes(self.lit, pairs, topology.ports, topology.planes, has_core).target
+        network = (topology.ports, topology.planes, has_core, self.down)
+        target = plan_planes(self.lit, pairs, *network).target
         return {"target": [list(each.ports) for each in sorted(target)], "removed": [], "added": []}
 
     def choose(self, *workers: Host, packets: Packets = AS_USUAL, by_policy: bool = False) -> Layout:
@@ -259,6 +263,51 @@ def test_a_queued_job_counts_with_the_circuits_that_its_policy_lights() -> None:
             network.choose(*ACROSS)
 
 
+def test_a_queued_jobs_circuits_are_lit_in_turn_if_its_policy_can_rotate_them() -> None:
+    network = Network(units=units(4, optical_ports=1), **LINKS)
+    with network.supply.left_to_policy():
+        layout = network.choose((1, 1), (2, 1), (3, 1), (4, 1), by_policy=True)
+    assert bounds_ms(layout)["ring"] == ms_at(1000 / 2, 1.5, TCP), "each pair has half of the time"
+
+
+@pytest.mark.parametrize("by_policy", [False, True])
+def test_planes_do_not_matter_to_a_queued_job(by_policy: bool) -> None:
+    keys = {"optical_ports": {"ours": 1, "theirs": 1}, "ocs": {"planes": {"ours": {}, "theirs": {}}}}
+    network = Network(units=units(2), **LINKS, **keys)
+    with network.supply.left_to_policy() if by_policy else contextlib.nullcontext():
+        assert network.choose(*ACROSS, by_policy=by_policy).system == "switches"
+
+
+def test_links_that_are_down_carry_nothing() -> None:
+    slow = {"host_rate_mbps": 1000, "optical_rate_mbps": 100}
+    two = Network([("u1o1", "u2o1"), ("u1o2", "u2o2")], units=units(2, optical_ports=2), **slow)
+    assert bounds_ms(two.choose((1, 1), (2, 1)))["ring"] == ms_at(200, 1, TCP)
+    two.down = ["u2o2"]
+    assert bounds_ms(two.choose((1, 1), (2, 1)))["ring"] == ms_at(100, 1, TCP)
+    core = {**LINKS, "optical_ports": 1, "core": {"rate_mbps": 50}}
+    three = Network([("u1o1", "u2o1")], units=units(3), **core)
+    three.hold("ring", (1, 2), (2, 2))
+    assert three.choose((1, 1), (3, 1)).automatic is not None
+    three.down = ["u3c"]
+    assert bounds_ms(three.choose((1, 1), (3, 1)))["ring"] == ms_at(1000, 1, TCP), "by a circuit of its own"
+
+
+def test_a_controller_that_is_away_is_no_reason_for_another_system() -> None:
+    network = Network(units=units(2, optical_ports=1), **LINKS)
+    ask = network.supply._controller
+
+    def away(operation: str, **arguments: Any) -> Any:
+        if operation == "plan":
+            raise TestbedError("the controller is not running")
+        return ask(operation, **arguments)
+
+    with (
+        mock.patch.object(network.supply, "_controller", away),
+        pytest.raises(TestbedError, match=r"^the controller is not running$"),
+    ):
+        network.choose(*ACROSS)
+
+
 def test_fewer_lanes_leave_the_systems_that_have_packets() -> None:
     layout = Network(units=units(1, 5), **LINKS).choose((1, 1), (1, 2), packets=Packets(lanes=64))
     assert {"inc", "switches"} <= set(bounds_ms(layout)) <= {"aleph", "aleph-servers", "inc", "switches"}
@@ -389,14 +438,16 @@ def test_a_result_s_copies_cross_each_circuit_once_on_the_way_through_other_unit
     assert foreseen.link in ("u1o1 down", "u2o1 up")
 
 
-def test_repeated_runs_are_of_the_system_that_the_first_chose() -> None:
+def test_repeated_runs_are_of_the_system_that_summed_the_first() -> None:
+    """By the choice, or in its place: places had no room."""
     options = RunOptions("x.py", (), "auto")
     assert options.repeated([]) == options
     first = read()
     assert options.repeated([first]) == options
     choice = AutomaticChoice("switches", SIZE_BYTES, {"switches": 1.0}, {}, "auto: switches")
-    later = options.repeated([replace(first, automatic=choice), first])
-    assert later == replace(options, sync="switches")
+    for system in ("switches", "ring"):
+        later = options.repeated([replace(first, sync=system, automatic=choice), first])
+        assert later == replace(options, sync=system)
 
 
 def test_what_a_result_says_of_a_choice() -> None:

@@ -118,6 +118,11 @@ def test_a_timetable_that_hinders_a_running_job_wants_force() -> None:
     only = {5: jobs[5]}
     with pytest.raises(RequestError, match="job 5: no matching joins u1 and u2, between which the job sends"):
         circuits.answer(TOPOLOGY, lambda: only, controller, request)
+    dark: Any = circuits.answer(TOPOLOGY, dict, controller, request)
+    assert dark.notes == (
+        "no matching joins u1-u2, u1-u3, u1-u4, u2-u3, u2-u4, u3-u4: packets between these units are lost",
+        "u2o1 is down: circuits of a port that is down carry nothing",
+    )
     wrong = CircuitsRequest(action="schedule", schedule={"period_ms": 9})
     with pytest.raises(RequestError, match="matchings: None; a list of 1 to 512 is accepted"):
         circuits.answer(TOPOLOGY, dict, controller, wrong)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from testbed.telemetry.changes import changed
+from testbed.telemetry.changes import changed, with_down
 from testbed.telemetry.link_usage import Carried
 from testbed.telemetry.samples import Recording
 from tests.unit.recordings import RATE_MBPS, evidence_of, made
@@ -64,3 +64,9 @@ def test_a_link_that_is_down_is_no_link_above_its_rate_and_has_no_share_of_it() 
     assert link.excess == 0
     assert link.utilisation == pytest.approx((0.5, 0.5))
     assert not np.isnan([second.link for second in seen.seconds]).any()
+
+
+def test_links_that_went_down_without_a_user_are_said_once() -> None:
+    by_hand = ["u1o1 was down for 2.0 s", "u1h1 had 10, then 20 Mb/s"]
+    assert with_down(by_hand, {"u1o1": 2.1, "u1h1": 0.5}) == [*by_hand, "u1h1 was down for 0.5 s"]
+    assert with_down([], {}) == []

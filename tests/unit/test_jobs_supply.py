@@ -16,6 +16,8 @@ from testbed.aggregation.site import Rack, racks_of
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.held_hosts import Holdings
 from testbed.jobs.supply import Share, Start, Supply, outliving_switches
+from testbed.ocs.circuits import checked
+from testbed.ocs.plan import plan_planes
 from testbed.plugins.registry import find
 from testbed.topology.load import parse
 from tests.unit.test_admission import World
@@ -245,3 +247,65 @@ def test_with_a_core_jobs_ask_for_the_circuits_that_there_are_ports_for() -> Non
     assert asked == [[["u1", "u2"]]], "u3 has no port"
     network.run("inc", (1, 2), (3, 2))
     assert asked[1:] == asked[:1]
+
+
+# ---------------------------------------------------------------- links that are down
+
+
+class Dying(Network):
+    """Four units in a ring of circuits, or three of one port with a core, whose links go down."""
+
+    def __init__(self, circuits: list[list[str]], **topology: Any) -> None:
+        super().__init__()
+        self.topology = parse({"units": [{"hosts": 3}] * 4, "optical_ports": 2, **topology}, "test")
+        racks = [Rack(unit.index, unit.kind, unit.hosts) for unit in self.topology.units]
+        self.holdings = Holdings(racks)
+        self.supply = Supply(self.topology, self, self.world.all, self.ask, self.holdings)
+        self.circuits, self.down, self.requested = circuits, list[str](), list[list[list[str]]]()
+
+    def ask(self, operation: str, **arguments: Any) -> Any:
+        if operation == "circuits":
+            return {"circuits": self.circuits, "dark": [], "failed_locks": {}, "down": self.down}
+        pairs = [tuple(int(name[1:]) for name in pair) for pair in arguments["demands"]]
+        topology = self.topology
+        target = plan_planes(
+            checked(self.circuits, topology.planes),
+            pairs,  # type: ignore[arg-type]
+            topology.ports,
+            topology.planes,
+            topology.core_link is not None,
+            self.down,
+        ).target
+        planned = [list(each.ports) for each in sorted(target)]
+        if operation == "plan":
+            return {"target": planned, "removed": [], "added": []}
+        assert operation == "request"
+        self.requested.append(arguments["demands"])
+        self.circuits = planned
+        return None
+
+
+def test_jobs_that_are_led_round_refuse_none() -> None:
+    ring = [["u1o1", "u2o1"], ["u2o2", "u3o1"], ["u3o2", "u4o1"], ["u1o2", "u4o2"]]
+    network = Dying(ring)
+    network.run("ring", (2, 1), (3, 1))
+    network.down = ["u2o2"]
+    number, _ = network.run("ring", (1, 1), (2, 2))
+    assert {*map(tuple, network.circuits)} >= {("u1o1", "u2o1"), ("u3o2", "u4o1"), ("u1o2", "u4o2")}
+    layout = network.holdings.layouts()[number]
+    network.supply.give(number, 2, Start(layout))  # it starts again
+    assert len(network.requested) == 3
+
+
+def test_a_job_without_a_way_is_refused_before_anything_changes() -> None:
+    network = Dying([["u1o1", "u2o1"]], optical_ports=1, core={})
+    network.down = ["u3c", "u3o1"]
+    with pytest.raises(
+        RequestError,
+        match=r"^u3c, u3o1 are down: no way is left between u1 and u3, between which the job sends; units "
+        r"with a way between them are accepted$",
+    ):
+        network.run("ring", (1, 1), (3, 1))
+    assert not network.requested
+    network.down = ["u3o1"]
+    network.run("ring", (1, 2), (3, 2))

@@ -7,6 +7,7 @@ import errno
 import itertools
 import struct
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from controller import kernel_links
 from controller.carriers import LinkEnds
 from controller.conductor import Conductor
 from controller.flows import tor_flows
+from controller.history import LinkLog
 from testbed.errors import RequestError, TestbedError
 from testbed.ocs.circuits import Circuit, carrying, checked, circuit, ports_of
 from testbed.ocs.exact import exact
@@ -190,8 +192,14 @@ def test_jobs_use_the_way_round() -> None:
     pairs = {7: [(2, 3)]}
     assert used(RING, [1, 2, 3, 4], pairs) == {7: {circuit("u2o2", "u3o1")}}
     assert used(RING, [1, 2, 3, 4], pairs, down={"u3o1"}) == {7: RING - {circuit("u2o2", "u3o1")}}
-    assert over_core(RING, [(1, 3), (1, 2)]) == [1, 3]
-    assert over_core(RING, [(1, 3), (1, 2)], {"u1o1", "u1c"}) == [2, 3]
+    units = [1, 2, 3, 4]
+    assert over_core(RING, units, [(1, 3), (1, 2)]) == [1, 3]
+    assert over_core(RING, units, [(1, 3), (1, 2)], {"u1o1", "u1c"}) == [2, 4], "u1 by a circuit to u4"
+    assert over_core(RING, units, [(1, 3)], {"u1c", "u3c"}) == [], "over circuits alone"
+    ways = {7: [(1, 3)]}
+    last = frozenset({circuit("u2o2", "u3o1")})
+    assert used(last, units, ways, True, {"u3c"}) == {7: last}, "beyond the core too"
+    assert over_core(last, units, [(1, 3)], {"u3c"}) == [1, 2]
 
 
 # ---------------------------------------------------------------- the controller
@@ -267,6 +275,50 @@ def test_what_is_set_down_by_hand_counts_until_a_switch_reports_it(tmp_path: Pat
     assert down() == {"u2o2"}, "it has no carrier yet"
     conductor.carriers(OXC_DPID, carriers())
     assert down() == set()
+
+
+def test_a_link_set_down_that_no_switch_reports_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came up before its report: `link set all --down`, and then `ip link set`."""
+    conductor, _ = connected(tmp_path, ModelPlane())
+    ended = threading.Event()
+    conductor.carriers(OXC_DPID, carriers("u2o2"))
+    conductor.set_by_hand(["u2o2", "u3o1"], False)
+    conductor.carriers(OXC_DPID, carriers())
+    monkeypatch.setattr("controller.conductor.BY_HAND_NS", 0)
+    following = threading.Thread(target=conductor.follow_links, args=(ended,))
+    following.start()
+    deadline = time.monotonic() + 60
+    while conductor.state.down or conductor._down:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    ended.set()
+    following.join(60)
+
+
+def test_a_request_knows_a_link_that_was_reported_just_before(tmp_path: Path) -> None:
+    conductor, _ = connected(tmp_path, ModelPlane())
+    conductor.carriers(OXC_DPID, carriers("u2o2"))
+    conductor.request([(2, 3)])
+    assert conductor.state.down == {"u2o2"}
+    assert circuit("u2o1", "u3o1") in (conductor.state.current or ())
+
+
+def test_a_controller_that_is_started_again_knows_when_links_were_down(tmp_path: Path) -> None:
+    conductor, _ = connected(tmp_path, ModelPlane())
+    conductor.carriers(OXC_DPID, carriers("u2o2"))
+    conductor.take_links()
+    before = conductor.link_changes()
+    again, _ = connected(tmp_path, ModelPlane())
+    again.carriers(OXC_DPID, carriers("u2o2", "u3o1"))
+    again.take_links()
+    changes = again.link_changes()
+    assert changes[: len(before)] == before
+    assert [down for _, down in changes] == [{"u2o2"}, set(), {"u2o2", "u3o1"}]
+    assert [at_ns for at_ns, _ in changes] == sorted(at_ns for at_ns, _ in changes)
+    (tmp_path / "history.links").write_text("\nx y\n5 u1o1\n99999999999999999999 u2o1")
+    assert LinkLog(tmp_path / "history.links").read(7) == [(5, {"u1o1"}), (7, frozenset())]
 
 
 def test_a_new_circuit_of_a_port_that_is_down_is_refused_and_an_old_one_stays(tmp_path: Path) -> None:

@@ -110,6 +110,21 @@ def test_links_are_set_read_back_and_reset() -> None:
     assert (set(fabric.hand.ever()), jobs.heard) == ({"u1h1", "u1o1"}, 1)
 
 
+def test_a_reset_that_fails_is_told_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some links may be up; of the others, switches report that they have no carrier."""
+    fabric = Fabric()
+    asked(fabric, links=["u1o1"], up=False)
+
+    def failing(names: Sequence[str]) -> None:
+        fabric.set_links(["u1o1"], True)
+        raise HostError("the rate of u1h1 was refused")
+
+    monkeypatch.setattr(fabric.hand, "reset", failing)
+    with pytest.raises(HostError, match="refused"):
+        asked(fabric, action="reset", links=["all"])
+    assert fabric.told[-1] == (("u1h1", "u1o1"), True)
+
+
 def test_links_delay_and_are_reset() -> None:
     fabric = Fabric()
     (set_,) = asked(fabric, links=["u1h1"], delay="5ms", jitter="250us")

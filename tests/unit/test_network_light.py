@@ -155,6 +155,7 @@ def test_a_link_that_is_down_is_dark_and_what_goes_round_uses_other_links() -> N
     assert lights[2, 3].share(BEGAN_S, BEGAN_S + 4) == pytest.approx(3 / 4)
     assert lights[2, 3].through_s(BEGAN_S + 1.9, 0.2) == pytest.approx(BEGAN_S + 3.1)
     assert seen().apart_s([(2, 3)], BEGAN_S + 4) == {"u2-u3": pytest.approx(1.0)}
+    assert seen().down_s(BEGAN_S + 4) == {"u2o2": pytest.approx(2.0), "u4o2": pytest.approx(1.0)}
     ways = seen().ways([(2, 3), (1, 2)])
     assert (ways[2, 3], ways[1, 2]) == ({end for pair in ring for end in pair}, {"u1o1", "u2o1"})
     assert {"u2c", "u3c"} <= seen(has_core=True).ways([(2, 3)])[2, 3]

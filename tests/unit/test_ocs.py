@@ -261,8 +261,8 @@ def test_jobs_use_the_core_between_units_that_no_circuit_joins_directly() -> Non
         7: {circuit("u2o2", "u3o1")},
         8: {circuit("u1o1", "u2o1")},
     }
-    assert over_core(circuits, pairs[7]) == [1, 3]
-    assert over_core(circuits, pairs[8]) == []
+    assert over_core(circuits, [1, 2, 3], pairs[7]) == [1, 3]
+    assert over_core(circuits, [1, 2, 3], pairs[8]) == []
     lost = losing(circuits, frozenset(), [1, 2, 3], pairs, has_core=True)
     assert [cut for _, cut in lost.values()] == [[], []], "slower, and not cut off"
 

@@ -15,14 +15,14 @@ import pytest
 
 from testbed.aggregation.site import Site
 from testbed.aggregation.system import Layout
-from testbed.errors import RequestError
+from testbed.errors import RequestError, TestbedError
 from testbed.jobs import life, manager
 from testbed.messages.coding import decode, plain
 from testbed.messages.submission import SubmissionResult
 from testbed.plugins.registry import find
 from testbed.queue.policy_process import OverrunError, PolicyError
 from testbed.queue.result import of_batch, of_session
-from testbed.scheduling.model import Decision, State
+from testbed.scheduling.model import Decision, State, UnitIndex
 from testbed.topology import catalogue
 from testbed.topology.load import parse
 from testbed.wire.settings import GateSettings, SumSettings
@@ -374,6 +374,81 @@ def test_circuits_that_die_are_kept_where_that_is_asked_for(world: Callable[...,
     machine.down = ["u2o2", "u4o1"]
     made.until(lambda: made.policy.states[-1].limits.ports == (2, 2, 2, 1), "u4o1 has no circuit")
     assert len(machine.applied) == 1
+    made.end()
+
+
+def test_a_job_whose_port_goes_down_does_not_stop_the_queue(world: Callable[..., World]) -> None:
+    """Its policy never lowers a rate, and needs two ports of u3 for it."""
+    made = world({"name": "a", "place": "u1:1,u2:1", "ps": "u3"}, {"name": "b", "place": "u4:2"})
+    machine = made.machine
+    made.start(1).running(1)
+    made.until(lambda: len(machine.applied) > 0, "circuits are set")
+    rates = made.all[0].rates
+    machine.down = ["u3o1"]
+    made.until(lambda: rates[-1][1] == 0.0, "it is cut off")
+    made.join()
+    made.running(2)
+    loss = "u3o1 is down: no free port is left for its circuits; it has no rate until one is up"
+    assert any(loss in complaint for complaint in made.session.account.complaints)
+    assert any(loss in note for note in made.notes)
+    assert made.session.account.failures == 0
+    assert any("u3o2" in pair for pair in machine.circuits), "it keeps its other circuit"
+    machine.down = []
+    made.until(lambda: rates[-1][1] == rates[0][1], "it has its rate again")
+    made.until(
+        lambda: sum("u3" in (a[:2], b[:2]) for a, b in machine.circuits) == 2, "and both of its circuits"
+    )
+    assert made.session.account.failures == 0
+    made.end()
+
+
+def test_a_circuit_that_no_port_is_up_for_does_not_stop_the_rest(world: Callable[..., World]) -> None:
+    """With `keep` a policy may use the port of a dead circuit for another one."""
+    made = world({"name": "a", "place": "u1:2", "ps": "u3"}, {"name": "b", "place": "u4:2"})
+    made.session.rules = replace(made.session.rules, on_failure="keep")
+    machine = made.machine
+    machine.circuits, machine.down = [["u1o1", "u2o1"], ["u1o2", "u4o2"], ["u2o2", "u3o1"]], ["u3o1"]
+
+    def spoil(state: State, _: Decision) -> Decision:
+        rates = {progress.job.id: 10.0 for progress in state.jobs}
+        inc = {2: UnitIndex(3)} if 2 in rates else {}
+        if state.limits.ports[2] == 2:
+            return Decision(rates, inc, {(0, 2): 2})
+        rates.pop(1, None)
+        return Decision(rates, inc, state.ports)
+
+    made.policy.spoil = spoil
+    made.start().running(2)
+    made.until(lambda: any("no port is up for a circuit of u1-u3" in note for note in made.notes), "said")
+    assert made.all[0].state == "ready"
+    assert ["u1o1", "u3o2"] in machine.circuits
+    machine.down = []
+    made.running(1)
+    made.end()
+
+
+def test_a_change_that_the_controller_refuses_leaves_rates_as_they_were(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = world({"name": "a", "place": "u1:2", "ps": "u3"})
+    made.start().running(1)
+    ask, rates = made.machine.ask, made.all[0].rates
+    refused = []
+
+    def refusing(operation: str, **arguments: Any) -> Any:
+        if operation == "apply":
+            refused.append(arguments)
+            raise TestbedError("circuit u1o1-u3o1: the link of u3o1 is down")
+        return ask(operation, **arguments)
+
+    had, links, inc = rates[-1][1], dict(made.machine.rates), {1: UnitIndex(0)}
+    monkeypatch.setattr(made.session, "_controller", refusing)
+    made.policy.spoil = lambda state, _: Decision({1: had / 2}, inc, {(0, 2): 1, (1, 3): 1})
+    made.until(lambda: len(refused) > 1, "it is refused")
+    monkeypatch.setattr(made.session, "_decide", lambda *_: (Decision({1: had}, inc), None))
+    slot = made.session.slot
+    made.until(lambda: made.session.slot > slot + 1, "the slot is over")
+    assert (rates[-1][1], made.machine.rates) == (had, links)
     made.end()
 
 
