@@ -23,7 +23,16 @@ from testbed.flows import coflow_trace
 from testbed.flows.generators import Generator, TrafficReader
 from testbed.flows.ideal import Ways, payload_bytes, segment_bytes
 from testbed.flows.schedule import Flow, flows_of
-from testbed.flows.summary import FlowOutcome, FlowRecord, generator_traffic, lateness, remarks, verdict
+from testbed.flows.summary import (
+    FlowOutcome,
+    FlowRecord,
+    MachineFacts,
+    generator_traffic,
+    lateness,
+    remarks,
+    too_fast,
+    verdict,
+)
 from testbed.host_commands import traffic_agent
 from testbed.host_commands.piped import PipedCommand
 from testbed.interpreters import isolated
@@ -226,8 +235,9 @@ def _result(
         for flow, outcome in zip(plan.flows, outcomes, strict=True)
     ]
     late = lateness(plan.generators, records, wall_s)
-    overrun, sent_share = sum(each["overrun"] for each in counts.values()), _sent_share(plan, outcomes)
-    is_trustworthy, line = verdict(late, busy, overrun, sent_share)
+    facts = MachineFacts(busy, sum(each["overrun"] for each in counts.values()), _sent_share(plan, outcomes))
+    fast = too_fast(plan.generators, records)
+    is_trustworthy, line = verdict(late, facts, fast / len(records))
     rates = ways.rates_mbps
     total = generator_traffic(plan.generators, records, rates, plan.seconds, scale)
     sub_packet = sum(
@@ -251,10 +261,11 @@ def _result(
             for number, generator in enumerate(plan.generators)
         ),
         lateness=late,
+        too_fast=fast,
         cores_busy=round(busy, 4),
         agents_cpu_s=round(sum(each["cpu_s"] for each in counts.values()), 3),
         events=_events(runtime, began, began + wall_s),
-        notes=remarks(plan.generators, records, total, sub_packet, scale),
+        notes=remarks(records, total, fast, sub_packet, scale),
         trustworthy=is_trustworthy,
         verdict=line,
     )  # fmt: skip

@@ -16,6 +16,7 @@ CLASSES = ("small", "medium", "large")
 LATE_S = 1e-3  # and LATE_SHARE of the flow's own time: what is later changes it
 LATE_SHARE = 0.05
 MOST_LATE = 0.05  # the share of late flows with which a result can be trusted
+MOST_FAST = 0.05  # likewise, the share of flows that are too fast
 MOST_BUSY = 0.9  # likewise, the share of the machine's processors that is used
 _CARRIED = 0.95
 
@@ -144,39 +145,55 @@ def lateness(generators: Sequence[Generator], all_records: Sequence[FlowRecord],
     return Lateness(late, round(late / max(1, len(records)), 6), round(1e3 * worst_s, 3))
 
 
-def verdict(late: Lateness, busy: float, overrun: int, sent_share: float) -> tuple[bool, str]:
-    """Judge whether the machine kept up with the traffic; return that, and a line that says so. `overrun`
-    datagrams were not read in time, `sent_share` is the share of the datagrams asked for that was sent.
+@dataclass(frozen=True, slots=True)
+class MachineFacts:
+    """What decides whether the machine kept up: the share of its processors that was used, the datagrams that
+    receivers did not read in time, and the share of the datagrams asked for that was sent.
+    """
+
+    cores_busy: float
+    overrun: int
+    sent_share: float
+
+
+def too_fast(generators: Sequence[Generator], records: Sequence[FlowRecord]) -> int:
+    """Count the flows that took less time than their links' rates allow."""
+    timed = [each for each in records if not _is_constant(each, generators)]
+    return sum(each.time_s is not None and each.time_s < each.ideal_s for each in timed)
+
+
+def verdict(late: Lateness, facts: MachineFacts, fast_share: float) -> tuple[bool, str]:
+    """Judge whether completion times are the network's; return that, and a line that says so. `fast_share` is
+    the share of flows that are too fast.
     """
     reasons = []
     if late.share > MOST_LATE:
         reasons.append(f"{late.share:.0%} of flows started late, by up to {late.worst_ms:.0f} ms")
-    if overrun:
-        reasons.append(f"{overrun} datagrams were lost at receivers that read too slowly")
-    if sent_share < _CARRIED:
-        reasons.append(f"{sent_share:.0%} of the datagrams were sent")
-    if busy > MOST_BUSY:
-        reasons.append(f"this machine's processors were {busy:.0%} busy")
+    if fast_share > MOST_FAST:
+        reasons.append(f"{fast_share:.0%} of flows took less time than their links' rates allow")
+    if facts.overrun:
+        reasons.append(f"{facts.overrun} datagrams were lost at receivers that read too slowly")
+    if facts.sent_share < _CARRIED:
+        reasons.append(f"{facts.sent_share:.0%} of the datagrams were sent")
+    if facts.cores_busy > MOST_BUSY:
+        reasons.append(f"this machine's processors were {facts.cores_busy:.0%} busy")
     if reasons:
-        return False, f"verdict: not trustworthy, because {'; '.join(reasons)}: a larger scale or less load"
-    return True, f"verdict: trustworthy: {late.share:.1%} of flows started late, processors {busy:.0%} busy"
+        return False, f"verdict: not trustworthy, because {'; '.join(reasons)}"
+    words = f"{late.share:.1%} of flows started late, processors {facts.cores_busy:.0%} busy"
+    return True, f"verdict: trustworthy: {words}"
 
 
 def remarks(
-    generators: Sequence[Generator],
-    records: Sequence[FlowRecord],
-    total: GeneratorTraffic,
-    sub_packet: int,
-    scale: int,
+    records: Sequence[FlowRecord], total: GeneratorTraffic, fast: int, sub_packet: int, scale: int
 ) -> tuple[str, ...]:
-    """Return what a reader of the numbers must know. `sub_packet` flows have less than a packet here."""
+    """Return what a reader of the numbers must know: `fast` flows are too fast, and `sub_packet` flows have
+    less than a packet here.
+    """
     notes = []
-    timed = [each for each in records if not _is_constant(each, generators)]
-    faster = sum(each.time_s is not None and each.time_s < each.ideal_s for each in timed)
-    if faster:
+    if fast:
         notes.append(
-            f"{faster} of {len(timed)} flows took less time than their links' rates allow: after a pause a "
-            f"link lets two milliseconds of its rate through at once"
+            f"{fast} of {len(records)} flows took less time than their links' rates allow: after a pause a "
+            f"link lets 2 ms of its rate through at once, so flows that short are not emulated"
         )
     if scale > 1 and 10 * sub_packet > len(records):
         notes.append(
@@ -190,8 +207,7 @@ def remarks(
         )
     if total.datagrams and total.datagrams.lost:
         notes.append(f"{total.datagrams.lost} of {total.datagrams.sent} datagrams sent were lost")
-    for reason, count in total.failures.items():
-        notes.append(f"{count} flows failed: {reason}")
+    notes += [f"{count} flows failed: {reason}" for reason, count in total.failures.items()]
     return tuple(notes)
 
 
