@@ -15,7 +15,7 @@ from testbed.errors import RequestError
 from testbed.flows.coflow_trace import Coflow
 from testbed.flows.generators import Generator, TrafficReader
 from testbed.flows.link_limits import LinkLimits
-from testbed.flows.schedule import MOST_FLOWS, TrafficFlow, arrivals_per_s, asked_mbps, flows_of
+from testbed.flows.schedule import MOST_FLOWS, TrafficFlow, arrivals_per_s, asked_mbps, due_until, flows_of
 from testbed.flows.sizes import NAMED, SizeDistribution, fixed, read_sizes
 from testbed.flows.summary import (
     FlowOutcome,
@@ -150,6 +150,14 @@ def test_coflows_have_a_flow_from_each_mapper_and_scales() -> None:
 
 def test_a_stream_lasts_as_long_as_the_traffic() -> None:
     assert flows(CONSTANT) == (TrafficFlow(0.0, "u1h1", "u1h2", 3_750_000, 0, 3.0),)
+
+
+def test_of_traffic_that_ended_early_only_what_was_due_counts() -> None:
+    early = due_until(flows(INCAST, CONSTANT, seconds=10.0), 0.4)
+    assert sorted((each.start_s, each.size) for each in early) == [
+        *((0.0, 5000), (0.0, 5000), (0.0, 150_000)),
+        *((0.25, 5000), (0.25, 5000)),
+    ]
 
 
 def test_too_many_flows_and_none_are_refused() -> None:
