@@ -24,7 +24,7 @@ from testbed.client.runtime import Runtime
 from testbed.errors import RequestError, TestbedError
 from testbed.flows import coflow_trace
 from testbed.flows.generators import Generator, TrafficReader
-from testbed.flows.link_limits import LinkLimits, payload_bytes, segment_bytes
+from testbed.flows.link_limits import LinkLimits, emulated_bytes, payload_bytes, segment_bytes
 from testbed.flows.schedule import TooManyFlowsError, TrafficFlow, due_until, flows_of
 from testbed.flows.summary import (
     FlowOutcome,
@@ -214,7 +214,7 @@ def _orders(plan: TrafficPlan, host: str, ports: Mapping[str, Sequence[int]]) ->
         if flow.sender == host:
             is_udp = flow.rate_mbps is not None
             bits_per_s = None if flow.rate_mbps is None else flow.rate_mbps * 1e6 / topology.scale
-            size = plan.limits.emulated_bytes(flow.size)
+            size = emulated_bytes(flow.size, plan.limits.topology.scale)
             place = (ip[flow.to], ports[flow.to][is_udp])
             flows.append((number, round(flow.start_s * 1e9), *place, size, bits_per_s))
     return {
@@ -299,8 +299,9 @@ def _result(
 ) -> TrafficResult:
     outcomes = _outcomes(len(plan.flows), counts.values(), start_ns)
     limits, scale = plan.limits, plan.limits.topology.scale
+    pairs = {pair: limits.between(*pair) for pair in {(flow.sender, flow.to) for flow in plan.flows}}
     records = [
-        FlowRecord(flow, outcome, limits.ideal_s(flow.sender, flow.to, flow.size, flow.rate_mbps))
+        FlowRecord(flow, outcome, pairs[flow.sender, flow.to].ideal_s(flow.size, flow.rate_mbps))
         for flow, outcome in zip(plan.flows, outcomes, strict=True)
     ]
     late = lateness(plan.generators, records, wall_s)
@@ -310,7 +311,7 @@ def _result(
     rates = limits.rates_mbps
     total = generator_traffic(plan.generators, records, rates, plan.seconds, scale)
     sub_packet = sum(
-        limits.emulated_bytes(flow.size) < segment_bytes(limits.topology.mtu) <= flow.size
+        emulated_bytes(flow.size, scale) < segment_bytes(limits.topology.mtu) <= flow.size
         for flow in plan.flows
     )
     return TrafficResult(
@@ -345,7 +346,7 @@ def _sent_share(plan: TrafficPlan, outcomes: Sequence[FlowOutcome]) -> float:
     """Return which share of the UDP flows' datagrams was sent; 1 without such flows."""
     payload = payload_bytes(plan.limits.topology.mtu)
     asked = [
-        (-(-plan.limits.emulated_bytes(flow.size) // payload), outcome.sent)
+        (-(-emulated_bytes(flow.size, plan.limits.topology.scale) // payload), outcome.sent)
         for flow, outcome in zip(plan.flows, outcomes, strict=True)
         if flow.rate_mbps is not None
     ]

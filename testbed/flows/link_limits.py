@@ -28,6 +28,34 @@ def segment_bytes(mtu: int) -> int:
     return mtu - _HEADERS_BYTES
 
 
+def emulated_bytes(size: int, scale: int) -> int:
+    """Return the bytes that are sent for a flow of so many declared bytes."""
+    return max(1, round(size / scale))
+
+
+@dataclass(frozen=True, slots=True)
+class PairLimits:
+    """The least that the links between two hosts allow: the emulated rate of the narrowest (None: none has a
+    rate), and the delay of a frame.
+    """
+
+    narrowest_mbps: float | None
+    delay_s: float
+    scale: int
+    mtu: int
+
+    def ideal_s(self, size: int, rate_mbps: float | None) -> float:
+        """Return the least time of a flow with `size` declared bytes; `rate_mbps` is a UDP flow's own."""
+        whole, trips = emulated_bytes(size, self.scale), 1
+        rates = [] if self.narrowest_mbps is None else [self.narrowest_mbps]
+        if rate_mbps is None:
+            packets = -(-whole // segment_bytes(self.mtu))
+            whole, trips = whole + packets * (_HEADERS_BYTES + _ETHERNET_BYTES), 2
+        else:
+            rates.append(rate_mbps / self.scale)
+        return trips * self.delay_s + (whole * 8 / 1e6 / min(rates) if rates else 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class LinkLimits:
     """The least that a testbed's links allow. Names of hosts are those of the topology."""
@@ -49,26 +77,17 @@ class LinkLimits:
     def _hosts(self) -> Mapping[str, Host]:
         return {addresses.host_name(*host): host for host in self.topology.hosts}
 
-    def emulated_bytes(self, size: int) -> int:
-        """Return the bytes that are sent for a flow of so many declared bytes."""
-        return max(1, round(size / self.topology.scale))
-
-    def ideal_s(self, sender: str, to: str, size: int, rate_mbps: float | None) -> float:
-        """Return the least time of a flow with `size` declared bytes; `rate_mbps` is a UDP flow's own."""
-        hosts = self._hosts
-        rates = [*self._rates(hosts[sender], hosts[to]), rate_mbps]
-        narrowest = min((each for each in rates if each is not None), default=None)
-        delay_ms = math.fsum(
-            self.topology.link_starts[each].delay_ms
-            for each in (sender, to)
-            if each in self.topology.link_starts
+    def between(self, sender: str, to: str) -> PairLimits:
+        """Return the least that the links between two hosts allow, as configured."""
+        topology, hosts = self.topology, self._hosts
+        rates = [rate for rate in self._rates(hosts[sender], hosts[to]) if rate is not None]
+        starts = [topology.link_starts[each] for each in (sender, to) if each in topology.link_starts]
+        return PairLimits(
+            narrowest_mbps=min(rates) / topology.scale if rates else None,
+            delay_s=math.fsum(start.delay_ms for start in starts) / 1e3,
+            scale=topology.scale,
+            mtu=topology.mtu,
         )
-        whole = self.emulated_bytes(size)
-        if rate_mbps is None:
-            packets = -(-whole // segment_bytes(self.topology.mtu))
-            whole += packets * (_HEADERS_BYTES + _ETHERNET_BYTES)
-        wire_s = 0.0 if narrowest is None else whole * 8 / 1e6 / (narrowest / self.topology.scale)
-        return wire_s + (2 if rate_mbps is None else 1) * delay_ms / 1e3
 
     def _rates(self, sender: Host, to: Host) -> Iterator[float | None]:
         """Yield the declared rates of the links that every way between two hosts has: of the parallel links

@@ -1,4 +1,4 @@
-"""What became of flows, in numbers, and whether these can be trusted. Pure."""
+"""Sum up the outcomes of flows, and judge whether the numbers can be trusted. Pure."""
 
 from __future__ import annotations
 

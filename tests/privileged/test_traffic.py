@@ -115,9 +115,9 @@ def test_an_incast_takes_its_receivers_link(testbed: Testbed, folder: Path) -> N
     assert incast.groups.count == 10
     assert incast.groups.median_ms is not None
     assert incast.groups.median_ms >= 60, result
-    shown = command("testbed.runs", "--records", str(folder / "records"), "show", "last", uid=OWNER)
-    assert "incast" in shown.stdout, shown.stderr
-    assert result.verdict in shown.stdout
+    page = command("testbed.runs", "--records", str(folder / "records"), "show", "last", uid=OWNER)
+    assert "incast" in page.stdout, page.stderr
+    assert result.verdict in page.stdout
     listed = command("testbed.runs", "--records", str(folder / "records"), "list", "--json", uid=OWNER)
     (record,) = json.loads(listed.stdout)
     assert (record["command"], record["state"]) == ("traffic", "done")

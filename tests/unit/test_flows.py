@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from testbed.errors import RequestError
 from testbed.flows.coflow_trace import Coflow
 from testbed.flows.generators import Generator, TrafficReader
-from testbed.flows.link_limits import LinkLimits
+from testbed.flows.link_limits import LinkLimits, emulated_bytes
 from testbed.flows.schedule import MOST_FLOWS, TrafficFlow, arrivals_per_s, asked_mbps, due_until, flows_of
 from testbed.flows.sizes import NAMED, SizeDistribution, fixed, read_sizes
 from testbed.flows.summary import (
@@ -230,10 +230,10 @@ def test_the_narrowest_link_and_its_delays_are_the_least_time(limits: LinkLimits
     assert limits.rates_mbps == {"u1h1": 100.0, "u1h2": 50.0, "u2h1": 100.0}
     assert limits.names["slow"] == "u1h2"
     payload, packet = 1448, 1514
-    assert limits.ideal_s("u1h2", "u1h1", 1448 * 10, None) == pytest.approx(packet * 8 / 5e6 + 0.010)
-    assert limits.ideal_s("u1h2", "u2h1", payload * 100, None) == pytest.approx(10 * packet * 8 / 4e6)
-    assert limits.ideal_s("u1h2", "u2h1", 1000, 2.0) == pytest.approx(100 * 8 / 2e5)
-    assert limits.emulated_bytes(3) == 1
+    assert limits.between("u1h2", "u1h1").ideal_s(1448 * 10, None) == pytest.approx(packet * 8 / 5e6 + 0.010)
+    assert limits.between("u1h2", "u2h1").ideal_s(payload * 100, None) == pytest.approx(10 * packet * 8 / 4e6)
+    assert limits.between("u1h2", "u2h1").ideal_s(1000, 2.0) == pytest.approx(100 * 8 / 2e5)
+    assert (emulated_bytes(3, 10), emulated_bytes(30, 10)) == (1, 3)
 
 
 # ---- outcomes ----
