@@ -40,6 +40,8 @@ ELSEWHERE = {
     "records": "all its jobs have one record: testbed submit --records DIR",
     "no_record": "all its jobs have one record: testbed submit --no-record",
     "repeat": "its key in a jobs file is copies",
+    "traffic": "testbed traffic sends flows while a queue runs",
+    "traffic_seed": "testbed traffic sends flows while a queue runs",
 }
 _OF_A_JOB = (
     *("name", "script", "module", "arguments", "workers", "place", "ps", "copies", "iterations"),

@@ -9,14 +9,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from testbed.client.terminal_text import line
+from testbed.messages.coding import UNSET, UnsetType
 from testbed.messages.result import MeanResult, RepeatedRuns, RunResult
 from testbed.messages.script import DoneStep, ScriptResult, StepOfRun
+from testbed.messages.traffic import TrafficResult
 from testbed.records.comparison import Comparison, Differing, NumberRow, Side, means_by_name
 from testbed.records.facts import RecordedSource
 from testbed.records.measures import known
 from testbed.records.outcome import Outcome, claims_of, outcomes
 from testbed.records.record import Record, Run
 from testbed.records.statistics import Difference, Mean, Said
+from testbed.records.traffic_table import traffic_lines
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # the names of sides
 MOST_ROWS = 40
@@ -123,12 +126,21 @@ def page(record: Record) -> str:
     if record.command == "script":
         scripts = [result for result in results if isinstance(result, ScriptResult)]
         lines += [_step(step, step.did_s) for script in scripts for step in script.steps]
+    lines += [f"  {text}" for result in results for text in _traffic(result)]
     if record.command == "reproduce":
         lines += [claims for result in results for claims in _claims(result)]
     else:
         lines += means_lines(results)
     lines.append(f"  {size(record.size_bytes)} in {record.folder}")
     return "\n".join(map(line, lines))
+
+
+def _traffic(result: Outcome) -> list[str]:
+    """Format the flows of a result; of a job, those that were sent meanwhile."""
+    if isinstance(result, TrafficResult):
+        return traffic_lines(result)[:-1]  # the verdict is the run's own
+    traffic = result.traffic if isinstance(result, RunResult) else UNSET
+    return [] if isinstance(traffic, UnsetType) else ["flows sent meanwhile:", *traffic_lines(traffic)]
 
 
 def _source(source: RecordedSource) -> list[str]:
