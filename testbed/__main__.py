@@ -23,6 +23,7 @@ COMMANDS = {
     "circuits": "show, plan and set its optical circuits",
     "link": "set the rates of its links while it runs, or take them down",
     "script": "run link, fault, circuits and cancel commands at given times",
+    "traffic": "send flows between its hosts, and time them",
     "fault": "lose, duplicate, reorder, corrupt frames on its links",
     "capture": "write the frames of one of its links to a pcap file",
     "exec": "run a command in one of its hosts, or a shell there",

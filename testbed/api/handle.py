@@ -28,6 +28,8 @@ from testbed.api.running import RunOptions, check, run
 from testbed.api.state import status
 from testbed.api.submitting import Jobs, QueueRequest, cancel, queue, submit
 from testbed.api.telemetry import Telemetry
+from testbed.api.traffic import DRAIN_S, carry_out, planned
+from testbed.api.traffic import SECONDS as TRAFFIC_S
 from testbed.api.up import Config, bring_up, file_with, run_command
 from testbed.client.caller import Caller
 from testbed.client.runtime import DEFAULT_NAME, Runtime
@@ -38,6 +40,7 @@ from testbed.jobs.options import CommonOptions
 from testbed.messages.coding import encoded
 from testbed.messages.events import Event, JobBegun, OutputLine
 from testbed.messages.status import LivingStatus, Status
+from testbed.messages.traffic import TrafficResult
 from testbed.records.recorder import Asked, Recorder, RunRecorder, recording
 from testbed.records.store import Store
 from testbed.topology.fields import shown
@@ -251,6 +254,30 @@ class Testbed:
                 steps = stack.enter_context(file_with(steps, "steps.yaml"))
             record = json.loads(run_command("script", "--name", self.name, "--json", "-", str(steps)))
         return list(record["steps"])
+
+    def traffic(
+        self,
+        traffic: str | Path | Sequence[Mapping[str, Any]],
+        *,
+        seconds: float = TRAFFIC_S,
+        seed: int = 1,
+        drain_s: float = DRAIN_S,
+        record: bool = True,
+    ) -> TrafficResult:
+        """Send the flows of a `testbed traffic` file, or of its content, between hosts, and return their
+        counts and completion times. Leaves a record, as the command does, unless `record` is False. Another
+        thread may run a job meanwhile.
+        """
+        caller = Caller.of_this_process()
+        plan = planned(self._runtime, caller, traffic, seconds, seed, drain_s)
+        options = {"seconds": seconds, "seed": seed, "drain": drain_s}
+        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        inputs = [("traffic", Path(traffic))] if isinstance(traffic, str | Path) else []
+        asked = Asked("traffic", self._named(*words, plan.file), options, inputs, self._runtime)
+        with self._recording(asked, record) as recorder, recorder.run() as recorded:
+            result = carry_out(self._runtime, caller, plan)
+            recorded.take(result)
+        return result
 
     def exec(
         self, host: str, *command: object, timeout_s: float | None = None

@@ -18,6 +18,7 @@ from testbed.messages.result import RepeatedRuns, RunResult
 from testbed.messages.script import ScriptResult
 from testbed.messages.status import DeadStatus, LivingStatus
 from testbed.messages.submission import SubmissionResult
+from testbed.messages.traffic import TrafficResult
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 _REFERENCE = "#/$defs/{name}"
@@ -45,6 +46,7 @@ PRINTED = {
         (RunResult, RepeatedRuns),
     ),
     "submit": Printed("`testbed submit --json`: all jobs that were queued at once.", (SubmissionResult,)),
+    "traffic": Printed("`testbed traffic --json`: the flows that were sent.", (TrafficResult,)),
     "script": Printed("`testbed script --json`: the steps that were done.", (ScriptResult,)),
 }
 

@@ -11,6 +11,7 @@ from typing import TypeGuard
 from testbed.messages.result import RunResult
 from testbed.messages.script import ScriptResult
 from testbed.messages.submission import SubmissionResult
+from testbed.messages.traffic import TrafficResult
 from testbed.records.outcome import Figure, Outcome
 from testbed.telemetry.worker_numbers import RETRANSMITS, retransmits
 
@@ -45,8 +46,19 @@ OF_SUBMISSION = (
     Measure("reconfigured_connections", "", "connections set up"),
     Measure("overruns", "", "overruns of the policy"),
 )
+OF_TRAFFIC = (
+    Measure("flows", "", "flows", timed=False),
+    Measure("finished", "", "flows that finished"),
+    Measure("offered_mbps", "Mb/s", "offered", timed=False),
+    Measure("carried_mbps", "Mb/s", "carried"),
+    Measure("fct_median_ms", "ms", "flow completion time, median"),
+    Measure("fct_p99_ms", "ms", "flow completion time, p99"),
+    Measure("fct_max_ms", "ms", "flow completion time, longest"),
+    Measure("slowdown_median", "", "slowdown, median"),
+    Measure("slowdown_p99", "", "slowdown, p99"),
+)
 _SETTING = ("value",)  # keys of a sweep's parameters: numbers that are no results
-_KNOWN = {measure.name: measure for measure in (*OF_RUN, *OF_SUBMISSION)}
+_KNOWN = {measure.name: measure for measure in (*OF_RUN, *OF_SUBMISSION, *OF_TRAFFIC)}
 
 
 def known(name: str) -> Measure:
@@ -70,6 +82,8 @@ def _numbers(result: Outcome) -> Iterable[tuple[str, float]]:
         return _of_run(result)
     if isinstance(result, SubmissionResult):
         return _of_submission(result)
+    if isinstance(result, TrafficResult):
+        return _of_traffic(result)
     return () if isinstance(result, ScriptResult) else _of_figure(result)
 
 
@@ -110,6 +124,23 @@ def _of_submission(result: SubmissionResult) -> Iterator[tuple[str, float]]:
         yield "training_s", statistics.fmean(trained)
     yield "reconfigured_connections", float(result.reconfigured_connections)
     yield "overruns", float(result.overruns)
+
+
+def _of_traffic(result: TrafficResult) -> Iterator[tuple[str, float]]:
+    total = result.total
+    times = total.times
+    named = (
+        ("flows", total.flows),
+        ("finished", total.finished),
+        ("offered_mbps", total.offered_mbps),
+        ("carried_mbps", total.carried_mbps),
+        ("fct_median_ms", times.median_ms),
+        ("fct_p99_ms", times.p99_ms),
+        ("fct_max_ms", times.max_ms),
+        ("slowdown_median", times.median_slowdown),
+        ("slowdown_p99", times.p99_slowdown),
+    )
+    yield from ((name, float(value)) for name, value in named if value is not None)
 
 
 def _of_figure(result: Figure) -> Iterator[tuple[str, float]]:

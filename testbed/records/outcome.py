@@ -11,16 +11,18 @@ from testbed.messages.coding import as_json, decode
 from testbed.messages.result import RunResult
 from testbed.messages.script import ScriptResult
 from testbed.messages.submission import SubmissionResult
+from testbed.messages.traffic import TrafficResult
 from testbed.records.record import Record, Run
 
 Figure: TypeAlias = Mapping[str, Any]
 """The report of `testbed reproduce`, with a paper's own rows and settings."""
-Outcome: TypeAlias = RunResult | SubmissionResult | ScriptResult | Figure
+Outcome: TypeAlias = RunResult | SubmissionResult | ScriptResult | TrafficResult | Figure
 
-KINDS: Mapping[str, type[RunResult | SubmissionResult | ScriptResult]] = {
+KINDS: Mapping[str, type[RunResult | SubmissionResult | ScriptResult | TrafficResult]] = {
     "run": RunResult,
     "submit": SubmissionResult,
     "script": ScriptResult,
+    "traffic": TrafficResult,
 }
 """The types of commands' results, by command."""
 
@@ -69,6 +71,8 @@ def split_result(outcome: Outcome, file: str) -> RecordParts:
         return RecordParts(as_json(kept), samples, (), outcome.failure, verdict.line, verdict.trustworthy)
     if isinstance(outcome, SubmissionResult):
         return RecordParts(as_json(outcome), None, of_queue(outcome), outcome.why_failed, *outcome.verdict())
+    if isinstance(outcome, TrafficResult):
+        return RecordParts(as_json(outcome), verdict=outcome.verdict, trustworthy=outcome.trustworthy)
     return RecordParts(as_json(outcome))
 
 

@@ -11,12 +11,14 @@ from pathlib import Path
 from testbed.client.terminal_text import line
 from testbed.messages.result import MeanResult, RepeatedRuns, RunResult
 from testbed.messages.script import DoneStep, ScriptResult, StepOfRun
+from testbed.messages.traffic import TrafficResult
 from testbed.records.comparison import Comparison, Differing, NumberRow, Side, means_by_name
 from testbed.records.facts import RecordedSource
 from testbed.records.measures import known
 from testbed.records.outcome import Outcome, claims_of, outcomes
 from testbed.records.record import Record, Run
 from testbed.records.statistics import Difference, Mean, Said
+from testbed.records.traffic_table import traffic_lines
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # the names of sides
 MOST_ROWS = 40
@@ -123,6 +125,9 @@ def page(record: Record) -> str:
     if record.command == "script":
         scripts = [result for result in results if isinstance(result, ScriptResult)]
         lines += [_step(step, step.did_s) for script in scripts for step in script.steps]
+    if record.command == "traffic":
+        traffics = [result for result in results if isinstance(result, TrafficResult)]
+        lines += [f"  {text}" for traffic in traffics for text in traffic_lines(traffic)[:-1]]
     if record.command == "reproduce":
         lines += [claims for result in results for claims in _claims(result)]
     else:

@@ -8,6 +8,14 @@ from testbed.messages.coding import decode
 from testbed.messages.controller import ReconfigurationEvent
 from testbed.messages.result import RunResult
 from testbed.messages.submission import SubmissionResult
+from testbed.messages.traffic import (
+    CompletionTimes,
+    DatagramCounts,
+    GeneratorTraffic,
+    Lateness,
+    TrafficEvent,
+    TrafficResult,
+)
 
 TRUSTED: dict[str, Any] = {
     "trustworthy": True,
@@ -246,3 +254,61 @@ def read(**changes: Any) -> RunResult:
 
 def read_submission(*jobs: dict[str, Any], **changes: Any) -> SubmissionResult:
     return decode(SubmissionResult, submission(*jobs, **changes), "result")
+
+
+def completion_times(**changes: Any) -> CompletionTimes:
+    return CompletionTimes(**{**_TIMES, **changes})
+
+
+_TIMES: dict[str, Any] = {
+    "count": 2,
+    "median_ms": 20.5,
+    "p99_ms": 40.0,
+    "max_ms": 40.0,
+    "median_slowdown": 1.5,
+    "p99_slowdown": 2.0,
+}
+
+
+def generator_traffic(**changes: Any) -> GeneratorTraffic:
+    made: dict[str, Any] = {
+        "kind": "incast",
+        "flows": 3,
+        "finished": 2,
+        "failed": 1,
+        "unfinished": 0,
+        "failures": {"Connection refused": 1},
+        "asked_mbps": 12.0,
+        "offered_mbps": 12.0,
+        "carried_mbps": 8.0,
+        "times": completion_times(),
+        "sizes": {"small": completion_times()},
+        "groups": completion_times(count=1, median_slowdown=None, p99_slowdown=None),
+        "datagrams": DatagramCounts(100, 90, 10, 0),
+    }
+    return GeneratorTraffic(**{**made, **changes})
+
+
+def traffic(**changes: Any) -> TrafficResult:
+    """Return a result of `testbed traffic`."""
+    made: dict[str, Any] = {
+        "file": "t.yaml",
+        "testbed": "one",
+        "scale": 1,
+        "seed": 1,
+        "began": 100.0,
+        "seconds": 10.0,
+        "wall_s": 10.4,
+        "hosts": ("u1h1", "u1h2"),
+        "total": generator_traffic(),
+        "generators": (generator_traffic(),),
+        "lateness": Lateness(0, 0.0, 0.4),
+        "too_fast": 0,
+        "cores_busy": 0.25,
+        "agents_cpu_s": 1.5,
+        "events": (TrafficEvent(1.5, "link set: u1h1, down"),),
+        "notes": ("1 flows failed: Connection refused",),
+        "trustworthy": True,
+        "verdict": "verdict: trustworthy: 0.0% of flows started late, processors 25% busy",
+    }
+    return TrafficResult(**{**made, **changes})

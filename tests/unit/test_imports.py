@@ -47,6 +47,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "testbed.scheduling",
             "testbed.reference_model",
             "testbed.linear_programs",
+            "testbed.flows",
         }
     ),
     # mechanism
