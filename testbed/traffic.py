@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the draws (1)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_options(parser)
-    parser.add_argument("file", type=Path, metavar="FILE.yaml", help="the generators: docs/how-to/traffic.md")
+    parser.add_argument("file", type=Path, metavar="FILE.yaml", help="the generators: docs/traffic.md")
     options = parser.parse_args(argv)
     caller, runtime = Caller.of_this_process(), Runtime.meant(options.name)
     plan = planned(runtime, caller, options.file, options.seconds, options.seed, options.drain)

@@ -21,8 +21,8 @@ from testbed.client.runtime import Runtime
 from testbed.errors import RequestError, TestbedError
 from testbed.flows import coflow_trace
 from testbed.flows.generators import Generator, TrafficReader
-from testbed.flows.ideal import Ways, payload_bytes, segment_bytes
-from testbed.flows.schedule import Flow, flows_of
+from testbed.flows.link_limits import LinkLimits, payload_bytes, segment_bytes
+from testbed.flows.schedule import TrafficFlow, flows_of
 from testbed.flows.summary import (
     FlowOutcome,
     FlowRecord,
@@ -59,8 +59,8 @@ class TrafficPlan:
 
     file: str
     generators: tuple[Generator, ...]
-    flows: tuple[Flow, ...]
-    ways: Ways
+    flows: tuple[TrafficFlow, ...]
+    limits: LinkLimits
     seconds: float
     drain_s: float
     seed: int
@@ -69,7 +69,7 @@ class TrafficPlan:
     def hosts(self) -> tuple[str, ...]:
         """The hosts that send or receive, in the testbed's order."""
         used = {host for flow in self.flows for host in (flow.sender, flow.to)}
-        return tuple(host for host in self.ways.topology.host_names if host in used)
+        return tuple(host for host in self.limits.topology.host_names if host in used)
 
 
 def planned(
@@ -88,13 +88,13 @@ def planned(
             raise RequestError(f"{name} {value:g}: {low:g} to {MOST_SECONDS:g} seconds are accepted")
     runtime.require_alive()
     try:
-        ways = Ways(Topology.from_json(runtime.topology.read_text()))
+        limits = LinkLimits(Topology.from_json(runtime.topology.read_text()))
     except OSError as error:
         raise TestbedError(f"{runtime.topology}: {error.strerror}") from error
     path = Path(traffic) if isinstance(traffic, str | Path) else None
     file = "traffic" if path is None else str(path)
-    rates = ways.rates_mbps
-    reader = TrafficReader(rates, ways.names, (path or Path()).parent, coflow_trace.load)
+    rates = limits.rates_mbps
+    reader = TrafficReader(rates, limits.names, (path or Path()).parent, coflow_trace.load)
     with caller.acting():
         data = traffic if path is None else read_yaml(path)
         generators = reader.read(data, file)
@@ -102,7 +102,7 @@ def planned(
         flows = flows_of(generators, rates, seconds, seed)
     except RequestError as error:
         raise RequestError(f"{file}: {error}") from error
-    plan = TrafficPlan(file, generators, flows, ways, seconds, drain_s, seed)
+    plan = TrafficPlan(file, generators, flows, limits, seconds, drain_s, seed)
     if len(plan.hosts) > MOST_HOSTS:
         raise RequestError(
             f"{file}: {len(plan.hosts)} hosts send or receive; at most {MOST_HOSTS} are accepted, which the "
@@ -138,14 +138,14 @@ def carry_out(
 
 def _orders(plan: TrafficPlan, host: str, ports: Mapping[str, Sequence[int]]) -> dict[str, Any]:
     """Return an agent's part of the plan."""
-    topology = plan.ways.topology
+    topology = plan.limits.topology
     ip = {addresses.host_name(*each): addresses.host_ip(*each) for each in topology.hosts}
     flows = []
     for number, flow in enumerate(plan.flows):
         if flow.sender == host:
             is_udp = flow.rate_mbps is not None
             bits_per_s = None if flow.rate_mbps is None else flow.rate_mbps * 1e6 / topology.scale
-            size = plan.ways.emulated_bytes(flow.size)
+            size = plan.limits.emulated_bytes(flow.size)
             place = (ip[flow.to], ports[flow.to][is_udp])
             flows.append((number, round(flow.start_s * 1e9), *place, size, bits_per_s))
     return {
@@ -229,19 +229,20 @@ def _result(
     busy: float,
 ) -> TrafficResult:
     outcomes = _outcomes(len(plan.flows), counts.values(), start_ns)
-    ways, scale = plan.ways, plan.ways.topology.scale
+    limits, scale = plan.limits, plan.limits.topology.scale
     records = [
-        FlowRecord(flow, outcome, ways.ideal_s(flow.sender, flow.to, flow.size, flow.rate_mbps))
+        FlowRecord(flow, outcome, limits.ideal_s(flow.sender, flow.to, flow.size, flow.rate_mbps))
         for flow, outcome in zip(plan.flows, outcomes, strict=True)
     ]
     late = lateness(plan.generators, records, wall_s)
     facts = MachineFacts(busy, sum(each["overrun"] for each in counts.values()), _sent_share(plan, outcomes))
     fast = too_fast(plan.generators, records)
     is_trustworthy, line = verdict(late, facts, fast / len(records))
-    rates = ways.rates_mbps
+    rates = limits.rates_mbps
     total = generator_traffic(plan.generators, records, rates, plan.seconds, scale)
     sub_packet = sum(
-        ways.emulated_bytes(flow.size) < segment_bytes(ways.topology.mtu) <= flow.size for flow in plan.flows
+        limits.emulated_bytes(flow.size) < segment_bytes(limits.topology.mtu) <= flow.size
+        for flow in plan.flows
     )
     return TrafficResult(
         file=plan.file,
@@ -273,9 +274,9 @@ def _result(
 
 def _sent_share(plan: TrafficPlan, outcomes: Sequence[FlowOutcome]) -> float:
     """Return which share of the UDP flows' datagrams was sent; 1 without such flows."""
-    payload = payload_bytes(plan.ways.topology.mtu)
+    payload = payload_bytes(plan.limits.topology.mtu)
     asked = [
-        (-(-plan.ways.emulated_bytes(flow.size) // payload), outcome.sent)
+        (-(-plan.limits.emulated_bytes(flow.size) // payload), outcome.sent)
         for flow, outcome in zip(plan.flows, outcomes, strict=True)
         if flow.rate_mbps is not None
     ]

@@ -26,7 +26,7 @@ _MEGABYTE = 1e6
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class TrafficFlow:
     """Bytes from one host to another from a time on, in s after the traffic's start. `rate_mbps` is a UDP
     flow's, None for TCP. Flows with the same `group` of a generator belong together: a round, a coflow.
     """
@@ -42,11 +42,11 @@ class Flow:
 
 def flows_of(
     generators: Sequence[Generator], rates_mbps: Mapping[str, float | None], seconds: float, seed: int
-) -> tuple[Flow, ...]:
+) -> tuple[TrafficFlow, ...]:
     """Return the flows that start before `seconds`, by their start. Raises RequestError if there are none, or
     more than MOST_FLOWS. `rates_mbps` are those of the hosts' links.
     """
-    flows: list[Flow] = []
+    flows: list[TrafficFlow] = []
     for number, generator in enumerate(generators):
         for flow in _flows(generator, rates_mbps, seconds, number, seed):
             if len(flows) == MOST_FLOWS:
@@ -62,7 +62,7 @@ def flows_of(
 
 def _flows(
     generator: Generator, rates_mbps: Mapping[str, float | None], seconds: float, number: int, seed: int
-) -> Iterator[Flow]:
+) -> Iterator[TrafficFlow]:
     if isinstance(generator, PoissonFlows):
         return _arrivals(generator, rates_mbps, seconds, number, Random(f"{seed} {number}"))
     if isinstance(generator, IncastRounds):
@@ -98,14 +98,14 @@ def _arrivals(
     seconds: float,
     number: int,
     random: Random,
-) -> Iterator[Flow]:
+) -> Iterator[TrafficFlow]:
     pairs = _weighted(generator, rates_mbps, random)
     sums = list(accumulate(weight for _, _, weight in pairs))
     per_s, start_s = arrivals_per_s(generator, rates_mbps), 0.0
     while (start_s := start_s + random.expovariate(per_s)) < seconds:
         at = min(bisect(sums, random.random() * sums[-1]), len(pairs) - 1)
         sender, to, _ = pairs[at]
-        yield Flow(start_s, sender, to, generator.sizes.draw(random), number, generator.rate_mbps)
+        yield TrafficFlow(start_s, sender, to, generator.sizes.draw(random), number, generator.rate_mbps)
 
 
 def _weighted(
@@ -130,14 +130,14 @@ def _ring(hosts: Sequence[str], random: Random) -> Iterator[tuple[str, str]]:
     return zip(order, [*order[1:], order[0]], strict=True)
 
 
-def _rounds(generator: IncastRounds, seconds: float, number: int) -> Iterator[Flow]:
+def _rounds(generator: IncastRounds, seconds: float, number: int) -> Iterator[TrafficFlow]:
     for turn in range(math.ceil(seconds * 1e3 / generator.every_ms)):
         for sender in generator.senders:
             start_s = turn * generator.every_ms / 1e3
-            yield Flow(start_s, sender, generator.to, generator.size, number, group=turn)
+            yield TrafficFlow(start_s, sender, generator.to, generator.size, number, group=turn)
 
 
-def _replayed(generator: CoflowReplay, seconds: float, number: int) -> Iterator[Flow]:
+def _replayed(generator: CoflowReplay, seconds: float, number: int) -> Iterator[TrafficFlow]:
     """Yield a flow from each mapper to each reducer, which gets an equal part of its bytes from each. A
     mapper at the reducer's own host sends nothing.
     """
@@ -151,9 +151,9 @@ def _replayed(generator: CoflowReplay, seconds: float, number: int) -> Iterator[
             to = hosts[rack % len(hosts)]
             for mapper in coflow.mappers:
                 if (sender := hosts[mapper % len(hosts)]) != to:
-                    yield Flow(start_s, sender, to, size, number, group=coflow.id)
+                    yield TrafficFlow(start_s, sender, to, size, number, group=coflow.id)
 
 
-def _stream(generator: ConstantStream, seconds: float, number: int) -> Flow:
+def _stream(generator: ConstantStream, seconds: float, number: int) -> TrafficFlow:
     size = max(1, round(generator.rate_mbps * 1e6 / 8 * seconds))
-    return Flow(0.0, generator.sender, generator.to, size, number, generator.rate_mbps)
+    return TrafficFlow(0.0, generator.sender, generator.to, size, number, generator.rate_mbps)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.flows.generators import ConstantStream, Generator, kind_of
-from testbed.flows.schedule import Flow, asked_mbps
-from testbed.messages.traffic import CompletionTimes, DatagramCounts, GeneratorTraffic, Lateness
+from testbed.flows.schedule import TrafficFlow, asked_mbps
+from testbed.messages.traffic import CompletionTimes, DatagramCounts, GeneratorTraffic, LateFlows
 
 SMALL_BYTES, LARGE_BYTES = 100e3, 10e6
 CLASSES = ("small", "medium", "large")
@@ -41,7 +41,7 @@ class FlowOutcome:
 class FlowRecord:
     """A flow, its outcome, and the least time that its links allow, in s."""
 
-    flow: Flow
+    flow: TrafficFlow
     outcome: FlowOutcome
     ideal_s: float
 
@@ -137,12 +137,12 @@ def group_times(records: Iterable[FlowRecord]) -> CompletionTimes | None:
     return CompletionTimes(len(times), median_ms, p99_ms, max_ms, None, None) if groups else None
 
 
-def lateness(generators: Sequence[Generator], all_records: Sequence[FlowRecord], wall_s: float) -> Lateness:
+def lateness(generators: Sequence[Generator], all_records: Sequence[FlowRecord], wall_s: float) -> LateFlows:
     """Count the flows that started late, but for streams, of which no start matters."""
     records = [each for each in all_records if not _is_constant(each, generators)]
     late = sum(each.is_late(wall_s) for each in records)
     worst_s = max((each.late_s(wall_s) for each in records), default=0.0)
-    return Lateness(late, round(late / max(1, len(records)), 6), round(1e3 * worst_s, 3))
+    return LateFlows(late, round(late / max(1, len(records)), 6), round(1e3 * worst_s, 3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def too_fast(generators: Sequence[Generator], records: Sequence[FlowRecord]) -> 
     return sum(each.time_s is not None and each.time_s < each.ideal_s for each in timed)
 
 
-def verdict(late: Lateness, facts: MachineFacts, fast_share: float) -> tuple[bool, str]:
+def verdict(late: LateFlows, facts: MachineFacts, fast_share: float) -> tuple[bool, str]:
     """Judge whether completion times are the network's; return that, and a line that says so. `fast_share` is
     the share of flows that are too fast.
     """

@@ -30,7 +30,7 @@ class PipedCommand:
     def __init__(self, daemon: Path, caller: Caller, host: str, argv: Sequence[str]) -> None:
         self.host = host
         self._daemon, self._uid = daemon, caller.uid
-        self._request = CommandRequest(host=host, argv=list(argv), cwd="/", environ={})
+        self._request = CommandRequest(host=host, argv=list(argv), cwd="/", environ={}, behind=caller.uid)
         self._stack = contextlib.ExitStack()
         self._ended, self._error = threading.Event(), ""
         self._control: socket.socket | None = None

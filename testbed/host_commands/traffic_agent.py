@@ -33,7 +33,7 @@ _AGAIN_NS = 500_000  # after a full buffer
 _LONGEST_WAIT_S = 0.2
 
 
-class Sending:
+class SendingFlow:
     """A TCP flow from this host. `ended_ns` is when the receiver had acknowledged all bytes."""
 
     def __init__(self, number: int, due_ns: int, address: tuple[str, int], size: int) -> None:
@@ -87,10 +87,10 @@ class TrafficAgent:
             each.setblocking(False)
             self.poll.register(each, select.EPOLLIN)
         self.poll.register(0, select.EPOLLIN)
-        self.connections: dict[int, tuple[socket.socket, Sending | Receiving]] = {}  # by descriptor
+        self.connections: dict[int, tuple[socket.socket, SendingFlow | Receiving]] = {}  # by descriptor
         self.buffer = bytearray(1 << 18)
-        self.due: list[tuple[int, int, Sending | Streaming]] = []  # by time: starts, and datagrams
-        self.flows: list[Sending | Streaming] = []
+        self.due: list[tuple[int, int, SendingFlow | Streaming]] = []  # by time: starts, and datagrams
+        self.flows: list[SendingFlow | Streaming] = []
         self.received: dict[int, list[int]] = {}  # of each TCP flow: bytes in time, all bytes
         self.collected: dict[int, Collecting] = {}
         self.open = self.end_ns = self.close_ns = self.payload = 0
@@ -105,9 +105,9 @@ class TrafficAgent:
         self.payload = plan["payload_bytes"]
         for number, after_ns, address, port, size, rate_bps in plan["flows"]:
             due_ns = start_ns + after_ns
-            flow: Sending | Streaming
+            flow: SendingFlow | Streaming
             if rate_bps is None:
-                flow = Sending(number, due_ns, (address, port), size)
+                flow = SendingFlow(number, due_ns, (address, port), size)
             else:
                 packets = -(-size // self.payload)
                 last = max(DATAGRAM.size, size - (packets - 1) * self.payload)
@@ -138,7 +138,7 @@ class TrafficAgent:
                     self.collect()
                 elif descriptor in self.connections:
                     connection, flow = self.connections[descriptor]
-                    if isinstance(flow, Sending):
+                    if isinstance(flow, SendingFlow):
                         self.advance(connection, flow, event)
                     else:
                         self.receive(connection, flow)
@@ -146,7 +146,7 @@ class TrafficAgent:
 
     # ---- what this host sends ----
 
-    def begin(self, flow: Sending | Streaming, now_ns: int) -> None:
+    def begin(self, flow: SendingFlow | Streaming, now_ns: int) -> None:
         """Start a flow, or send the datagrams of one that are due."""
         if isinstance(flow, Streaming):
             self.stream(flow, now_ns)
@@ -168,7 +168,7 @@ class TrafficAgent:
         self.connections[connection.fileno()] = connection, flow
         self.poll.register(connection, select.EPOLLOUT)
 
-    def advance(self, connection: socket.socket, flow: Sending, event: int) -> None:
+    def advance(self, connection: socket.socket, flow: SendingFlow, event: int) -> None:
         """Send more of a flow, or take its acknowledgement."""
         try:
             if event & select.EPOLLOUT and not event & select.EPOLLERR:
@@ -183,7 +183,7 @@ class TrafficAgent:
         except OSError as error:
             self.over(connection, flow, error.strerror)
 
-    def send(self, connection: socket.socket, flow: Sending) -> None:
+    def send(self, connection: socket.socket, flow: SendingFlow) -> None:
         for _ in range(_CHUNKS_A_TURN):
             data: bytes | memoryview
             if flow.head:
@@ -200,7 +200,7 @@ class TrafficAgent:
                 self.poll.modify(connection, select.EPOLLIN)
                 return
 
-    def over(self, connection: socket.socket | None, flow: Sending, error: str | None) -> None:
+    def over(self, connection: socket.socket | None, flow: SendingFlow, error: str | None) -> None:
         flow.error, self.open = error, self.open - 1
         if connection is not None:
             self.drop(connection)
@@ -296,7 +296,7 @@ class TrafficAgent:
                     flow.ended_ns = now_ns
 
     def counts(self) -> dict[str, Any]:
-        own = [flow for flow in self.flows if isinstance(flow, Sending)]
+        own = [flow for flow in self.flows if isinstance(flow, SendingFlow)]
         streams = [flow for flow in self.flows if isinstance(flow, Streaming)]
         return {
             "flows": [[each.number, each.started_ns, each.ended_ns, each.error] for each in own],

@@ -58,7 +58,7 @@ class GeneratorTraffic:
 
 
 @dataclass(frozen=True, slots=True)
-class Lateness:
+class LateFlows:
     """How late flows started after their time: `late` of them so late that it changes their completion time,
     `worst_ms` at most, `share` of all.
     """
@@ -94,7 +94,7 @@ class TrafficResult:
     hosts: tuple[str, ...]
     total: GeneratorTraffic
     generators: tuple[GeneratorTraffic, ...]
-    lateness: Lateness
+    lateness: LateFlows
     too_fast: int
     cores_busy: Number
     agents_cpu_s: Number

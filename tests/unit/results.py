@@ -12,7 +12,7 @@ from testbed.messages.traffic import (
     CompletionTimes,
     DatagramCounts,
     GeneratorTraffic,
-    Lateness,
+    LateFlows,
     TrafficEvent,
     TrafficResult,
 )
@@ -302,7 +302,7 @@ def traffic(**changes: Any) -> TrafficResult:
         "hosts": ("u1h1", "u1h2"),
         "total": generator_traffic(),
         "generators": (generator_traffic(),),
-        "lateness": Lateness(0, 0.0, 0.4),
+        "lateness": LateFlows(0, 0.0, 0.4),
         "too_fast": 0,
         "cores_busy": 0.25,
         "agents_cpu_s": 1.5,

@@ -138,6 +138,7 @@ ABOUT_ONE = {
     "circuits": [],
     "link": ["list"],
     "script": [],
+    "traffic": [],
     "fault": ["list"],
     "capture": ["u1h1"],
     "exec": ["u1h1", "true"],
@@ -154,6 +155,7 @@ def words_of(name: str, tmp_path: Path) -> list[str]:
     files = {
         "submit": yaml.safe_dump({"jobs": [JOB]}),
         "script": "[{at: 0, do: link list}]",
+        "traffic": "[{kind: constant, from: u1h1, to: u1h2, rate_mbps: 1}]",
     }
     if name not in files:
         return ABOUT_ONE[name]

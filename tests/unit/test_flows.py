@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from testbed.errors import RequestError
 from testbed.flows.coflow_trace import Coflow
 from testbed.flows.generators import Generator, TrafficReader
-from testbed.flows.ideal import Ways
-from testbed.flows.schedule import MOST_FLOWS, Flow, arrivals_per_s, asked_mbps, flows_of
+from testbed.flows.link_limits import LinkLimits
+from testbed.flows.schedule import MOST_FLOWS, TrafficFlow, arrivals_per_s, asked_mbps, flows_of
 from testbed.flows.sizes import NAMED, SizeDistribution, fixed, read_sizes
 from testbed.flows.summary import (
     FlowOutcome,
@@ -41,7 +41,7 @@ def read(*generators: dict[str, Any], rates: dict[str, float | None] = RATES) ->
     return TrafficReader(rates, named, Path("/a"), lambda path: TRACE).read(list(generators), "f.yaml")
 
 
-def flows(*generators: dict[str, Any], seconds: float = 10.0, seed: int = 1) -> tuple[Flow, ...]:
+def flows(*generators: dict[str, Any], seconds: float = 10.0, seed: int = 1) -> tuple[TrafficFlow, ...]:
     return flows_of(read(*generators), RATES, seconds, seed)
 
 
@@ -149,7 +149,7 @@ def test_coflows_have_a_flow_from_each_mapper_and_scales() -> None:
 
 
 def test_a_stream_lasts_as_long_as_the_traffic() -> None:
-    assert flows(CONSTANT) == (Flow(0.0, "u1h1", "u1h2", 3_750_000, 0, 3.0),)
+    assert flows(CONSTANT) == (TrafficFlow(0.0, "u1h1", "u1h2", 3_750_000, 0, 3.0),)
 
 
 def test_too_many_flows_and_none_are_refused() -> None:
@@ -213,19 +213,19 @@ links: {u1h1: {delay: 5ms}}
 
 
 @pytest.fixture
-def ways(tmp_path: Path) -> Ways:
+def limits(tmp_path: Path) -> LinkLimits:
     (tmp_path / "two.yaml").write_text(TWO)
-    return Ways(load.load(tmp_path / "two.yaml"))
+    return LinkLimits(load.load(tmp_path / "two.yaml"))
 
 
-def test_the_narrowest_link_and_its_delays_are_the_least_time(ways: Ways) -> None:
-    assert ways.rates_mbps == {"u1h1": 100.0, "u1h2": 50.0, "u2h1": 100.0}
-    assert ways.names["slow"] == "u1h2"
+def test_the_narrowest_link_and_its_delays_are_the_least_time(limits: LinkLimits) -> None:
+    assert limits.rates_mbps == {"u1h1": 100.0, "u1h2": 50.0, "u2h1": 100.0}
+    assert limits.names["slow"] == "u1h2"
     payload, packet = 1448, 1514
-    assert ways.ideal_s("u1h2", "u1h1", 1448 * 10, None) == pytest.approx(packet * 8 / 5e6 + 0.010)
-    assert ways.ideal_s("u1h2", "u2h1", payload * 100, None) == pytest.approx(10 * packet * 8 / 4e6)
-    assert ways.ideal_s("u1h2", "u2h1", 1000, 2.0) == pytest.approx(100 * 8 / 2e5)
-    assert ways.emulated_bytes(3) == 1
+    assert limits.ideal_s("u1h2", "u1h1", 1448 * 10, None) == pytest.approx(packet * 8 / 5e6 + 0.010)
+    assert limits.ideal_s("u1h2", "u2h1", payload * 100, None) == pytest.approx(10 * packet * 8 / 4e6)
+    assert limits.ideal_s("u1h2", "u2h1", 1000, 2.0) == pytest.approx(100 * 8 / 2e5)
+    assert limits.emulated_bytes(3) == 1
 
 
 # ---- outcomes ----
@@ -234,7 +234,7 @@ def test_the_narrowest_link_and_its_delays_are_the_least_time(ways: Ways) -> Non
 def record(start_s: float, ended_s: float | None, **changes: Any) -> FlowRecord:
     flow = {"size": 50_000, "generator": 0, "group": None, **changes.pop("flow", {})}
     outcome = {"started_s": start_s, "ended_s": ended_s, "in_time_bytes": 500, **changes}
-    return FlowRecord(Flow(start_s, "u1h1", "u1h2", **flow), FlowOutcome(**outcome), 0.010)
+    return FlowRecord(TrafficFlow(start_s, "u1h1", "u1h2", **flow), FlowOutcome(**outcome), 0.010)
 
 
 def test_flows_are_summed_up() -> None:

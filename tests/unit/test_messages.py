@@ -38,6 +38,7 @@ from testbed.messages.result import OthersTraffic, RepeatedRuns, RunResult
 from testbed.messages.script import ScriptResult
 from testbed.messages.status import DeadStatus, SilentStatus, Status, UnwrittenStatus
 from testbed.messages.submission import SubmissionResult
+from testbed.messages.traffic import TrafficResult
 from testbed.plugins.counts import counts_types
 from testbed.status import page
 from testbed.systems.trio.counts import BlocksStatus
@@ -288,6 +289,7 @@ RELIT = results.event(5, added=[], relit=[["u1o1", "u2o1"]])  # the end of a tim
         (RunResult, results.result(series="AAAA", bound=None, wall_s=2)),
         (SubmissionResult, results.submission(results.queued(), results.queued(5, run=None), lost=None)),
         (ScriptResult, results.script(results.step())),
+        (TrafficResult, json.loads(json.dumps(as_json(results.traffic())))),
     ],
 )
 def test_a_result_is_printed_as_it_was_answered(kind: Any, data: dict[str, Any]) -> None:
@@ -348,7 +350,13 @@ def test_any_status_is_of_the_schema(kind: type, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize(
     ("command", "kind"),
-    [("run", RunResult), ("run", RepeatedRuns), ("submit", SubmissionResult), ("script", ScriptResult)],
+    [
+        ("run", RunResult),
+        ("run", RepeatedRuns),
+        ("submit", SubmissionResult),
+        ("script", ScriptResult),
+        ("traffic", TrafficResult),
+    ],
 )
 @given(data=st.data())
 @settings(max_examples=5, deadline=None)

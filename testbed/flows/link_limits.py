@@ -29,7 +29,7 @@ def segment_bytes(mtu: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class LinkLimits:
     """The least that a testbed's links allow. Names of hosts are those of the topology."""
 
     topology: Topology
