@@ -21,6 +21,7 @@ from testbed.client.terminal_text import raw
 if TYPE_CHECKING:
     from testbed.api.running import OnEvent, RunOptions
     from testbed.api.starts import Beginning
+    from testbed.api.traffic import BackgroundTraffic
     from testbed.client.caller import Caller
     from testbed.client.runtime import Runtime
     from testbed.messages.events import Event
@@ -84,6 +85,15 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="run the job N times, and print the means with their confidence intervals (1)",
     )
+    parser.add_argument(
+        "--traffic",
+        type=Path,
+        metavar="FILE.yaml",
+        help="send the flows of this file between hosts meanwhile, as `testbed traffic` does",
+    )
+    parser.add_argument(
+        "--traffic-seed", type=int, default=1, metavar="N", help="seed of the draws of --traffic (1)"
+    )
     parser.add_argument("--timeout", type=float, metavar="S", help="end the job after S seconds")
     add_to(parser)
     parser.add_argument(
@@ -116,9 +126,11 @@ def main(argv: list[str]) -> int:
     options = _options(arguments, with_series)
     check_result(caller, arguments.json, with_series=True)
     check(runtime, options, caller, prefix="--")
-    asked = Asked("run", argv, vars(arguments), options.inputs(), runtime)
+    inputs = options.inputs() + ([("traffic", arguments.traffic)] if arguments.traffic else [])
+    asked = Asked("run", argv, vars(arguments), inputs, runtime)
+    traffic = _traffic(arguments, runtime, caller)
     with exception_shown(caller), recording(asked, store, caller) as record:
-        return _runs(arguments, options, runtime, caller, record)
+        return _runs(arguments, options, runtime, record, traffic)
 
 
 def _options(arguments: argparse.Namespace, with_series: bool) -> RunOptions:
@@ -140,21 +152,32 @@ def _options(arguments: argparse.Namespace, with_series: bool) -> RunOptions:
     )
 
 
+def _traffic(arguments: argparse.Namespace, runtime: Runtime, caller: Caller) -> BackgroundTraffic | None:
+    """Compute the flows that are sent while the job runs; None if there are none."""
+    if arguments.traffic is None:
+        return None
+    from testbed.api.traffic import BackgroundTraffic
+
+    return BackgroundTraffic(runtime, caller, arguments.traffic, arguments.traffic_seed)
+
+
 def _runs(
     arguments: argparse.Namespace,
     options: RunOptions,
     runtime: Runtime,
-    caller: Caller,
     record: Recorder,
+    traffic: BackgroundTraffic | None,
 ) -> int:
     """Run the job as often as requested, until it fails or is interrupted; write and show the results."""
     from dataclasses import replace
 
     from testbed.api.files import STDOUT
+    from testbed.client.caller import Caller
     from testbed.errors import TestbedError
     from testbed.messages.coding import UNSET
 
     results: list[RunResult] = []
+    caller = Caller.of_this_process()
     interrupted = False
     files = _Files.of(arguments, record, caller) if arguments.repeat > 1 else None
     shown_on = sys.stderr if arguments.json == STDOUT else sys.stdout
@@ -165,7 +188,10 @@ def _runs(
                 asked = options.repeated(results)
                 if options.logs and arguments.repeat > 1:
                     asked = replace(asked, logs=_logs_of(options.logs, len(results) + 1, caller))
-                result, interrupted = follow(runtime, asked, caller, shown_on, run.hear)
+                with traffic or contextlib.nullcontext():
+                    result, interrupted = follow(runtime, asked, caller, shown_on, run.hear)
+                if traffic is not None:
+                    result = traffic.added_to(result)
                 if note:
                     result = replace(result, notes=(*result.notes, note))
                 run.take(result, interrupted)
@@ -190,6 +216,10 @@ def _runs(
         print("\n".join(means_lines(results)), file=sys.stderr)
         return 0
     print(f"testbed run: job {result.id}: done in {result.wall_s:.1f} s", file=sys.stderr)
+    if result.traffic is not UNSET:
+        from testbed.records.traffic_table import traffic_lines
+
+        print("\n".join(traffic_lines(result.traffic)), file=sys.stderr)
     for remark in result.verdict.notes:
         if remark.text in result.notes:  # printed already
             continue

@@ -8,11 +8,14 @@ import contextlib
 import json
 import os
 import select
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from testbed.api.circuits import CircuitControl
 from testbed.client import environment, rpc
@@ -22,7 +25,7 @@ from testbed.errors import RequestError, TestbedError
 from testbed.flows import coflow_trace
 from testbed.flows.generators import Generator, TrafficReader
 from testbed.flows.link_limits import LinkLimits, payload_bytes, segment_bytes
-from testbed.flows.schedule import TrafficFlow, flows_of
+from testbed.flows.schedule import TooManyFlowsError, TrafficFlow, due_until, flows_of
 from testbed.flows.summary import (
     FlowOutcome,
     FlowRecord,
@@ -38,6 +41,7 @@ from testbed.host_commands.piped import PipedCommand
 from testbed.interpreters import isolated
 from testbed.messages.coding import decode
 from testbed.messages.journal import JournalAnswer
+from testbed.messages.result import RunResult
 from testbed.messages.traffic import TrafficEvent, TrafficResult
 from testbed.topology import addresses
 from testbed.topology.model import Topology
@@ -101,7 +105,7 @@ def planned(
     try:
         flows = flows_of(generators, rates, seconds, seed)
     except RequestError as error:
-        raise RequestError(f"{file}: {error}") from error
+        raise type(error)(f"{file}: {error}") from error
     plan = TrafficPlan(file, generators, flows, limits, seconds, drain_s, seed)
     if len(plan.hosts) > MOST_HOSTS:
         raise RequestError(
@@ -112,10 +116,15 @@ def planned(
 
 
 def carry_out(
-    runtime: Runtime, caller: Caller, plan: TrafficPlan, is_over: Callable[[], bool] = lambda: False
+    runtime: Runtime,
+    caller: Caller,
+    plan: TrafficPlan,
+    on_begin: Callable[[], None] = lambda: None,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> TrafficResult:
-    """Send a plan's flows, and return what became of them. `is_over` may end the traffic early. Raises
-    TestbedError if an agent cannot run; whatever happens, no agent is left.
+    """Send a plan's flows, and return what became of them. `on_begin` is called once all agents have their
+    flows; `is_over` may end the traffic early. Raises TestbedError if an agent cannot run; whatever happens,
+    no agent is left.
     """
     with _agents(runtime, caller, plan.hosts) as agents:
         ports = {host: agent.answer(time.monotonic() + _START_S)["ports"] for host, agent in agents.items()}
@@ -126,6 +135,7 @@ def carry_out(
         before = _processors()
         for agent in agents.values():
             agent.command.write(json.dumps({"start_ns": start_ns}))
+        on_begin()
         _await_idle(agents, start_ns / 1e9 + plan.seconds + plan.drain_s, is_over)
         wall_s = time.monotonic() - start_ns / 1e9
         busy = _busy(before, _processors())
@@ -133,7 +143,66 @@ def carry_out(
             agent.command.write("end")
         deadline_s = time.monotonic() + _COUNTS_S
         counts = {host: agent.answer(deadline_s) for host, agent in agents.items()}
+    if wall_s < plan.seconds and is_over():
+        plan = replace(plan, flows=due_until(plan.flows, wall_s), seconds=wall_s)
     return _result(runtime, plan, counts, start_ns, began, wall_s, busy)
+
+
+class BackgroundTraffic:
+    """The traffic of a file while a job runs: a context manager, whose end ends the flows."""
+
+    def __init__(self, runtime: Runtime, caller: Caller, file: Path, seed: int) -> None:
+        """Compute the flows. Raises RequestError for a fault in the file."""
+        self._runtime, self._caller = runtime, caller
+        self._plan = longest(runtime, caller, file, seed)
+        self._begun, self._over = threading.Event(), threading.Event()
+        self._error: TestbedError | None = None
+        self._result: TrafficResult | None = None
+
+    def __enter__(self) -> Self:
+        """Begin, and return once flows are sent."""
+        self._begun.clear()
+        self._over.clear()
+        self._thread = threading.Thread(target=self._carry_out, name="traffic", daemon=True)
+        self._thread.start()
+        self._begun.wait()
+        if self._error is not None:
+            raise self._error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def added_to(self, job: RunResult) -> RunResult:
+        """Add what became of the flows to a job's result; a note, if an agent ended before the job."""
+        if self._error is not None:
+            return replace(job, notes=(*job.notes, f"the background traffic failed: {self._error}"))
+        assert self._result is not None
+        return replace(job, traffic=self._result)
+
+    def _carry_out(self) -> None:
+        self._error = self._result = None
+        try:
+            self._result = carry_out(
+                self._runtime, self._caller, self._plan, self._begun.set, self._over.is_set
+            )
+        except TestbedError as error:
+            self._error = error
+        finally:
+            self._begun.set()
+
+
+def longest(runtime: Runtime, caller: Caller, file: Path, seed: int) -> TrafficPlan:
+    """Compute the flows of a file for as long as their number allows."""
+    seconds = MOST_SECONDS
+    while True:
+        try:
+            return planned(runtime, caller, file, seconds, seed, drain_s=0.0)
+        except TooManyFlowsError:
+            seconds /= 4
 
 
 def _orders(plan: TrafficPlan, host: str, ports: Mapping[str, Sequence[int]]) -> dict[str, Any]:
@@ -290,14 +359,14 @@ def _outcomes(flows: int, counts: Any, start_ns: int) -> list[FlowOutcome]:
     def after_s(at_ns: int | None) -> float | None:
         return None if at_ns is None else (at_ns - start_ns) / 1e9
 
-    known: list[dict[str, Any]] = [{} for _ in range(flows)]
+    known: defaultdict[int, dict[str, Any]] = defaultdict(dict)
     for each in counts:
         for number, started_ns, ended_ns, error in each["flows"]:
             known[number] |= {"started_s": after_s(started_ns), "ended_s": after_s(ended_ns), "error": error}
         for number, started_ns, sent in each["streams"]:
             known[number] |= {"started_s": after_s(started_ns), "sent": sent}
         for number, in_time, _ in each["received"]:
-            known[number]["in_time_bytes"] = in_time
+            known[number] |= {"in_time_bytes": in_time}
         for number, distinct, again, ended_ns, in_time, _ in each["collected"]:
             known[number] |= {
                 "received": distinct,
@@ -305,7 +374,7 @@ def _outcomes(flows: int, counts: Any, start_ns: int) -> list[FlowOutcome]:
                 "ended_s": after_s(ended_ns),
                 "in_time_bytes": in_time,
             }
-    return [FlowOutcome(**each) for each in known]
+    return [FlowOutcome(**known[number]) for number in range(flows)]
 
 
 def _events(runtime: Runtime, began: float, ended: float) -> tuple[TrafficEvent, ...]:

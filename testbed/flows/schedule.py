@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from random import Random
 
@@ -23,6 +23,10 @@ from testbed.flows.generators import (
 
 MOST_FLOWS = 100_000
 _MEGABYTE = 1e6
+
+
+class TooManyFlowsError(RequestError):
+    """More flows than are accepted start within the duration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ def flows_of(
     for number, generator in enumerate(generators):
         for flow in _flows(generator, rates_mbps, seconds, number, seed):
             if len(flows) == MOST_FLOWS:
-                raise RequestError(
+                raise TooManyFlowsError(
                     f"more than {MOST_FLOWS} flows in {seconds:g} s: fewer seconds, or a lower load, are "
                     f"accepted"
                 )
@@ -71,6 +75,20 @@ def _flows(
     if isinstance(generator, CoflowReplay):
         return _replayed(generator, seconds, number)
     return iter([_stream(generator, seconds, number)])
+
+
+def due_until(flows: Iterable[TrafficFlow], wall_s: float) -> tuple[TrafficFlow, ...]:
+    """Return the parts of flows, in their order, that were due before `wall_s`, when traffic was ended early.
+    Of a TCP flow, all of its bytes are due at its start.
+    """
+    return tuple(_due(flow, wall_s) for flow in flows if flow.start_s < wall_s)
+
+
+def _due(flow: TrafficFlow, wall_s: float) -> TrafficFlow:
+    if flow.rate_mbps is None:
+        return flow
+    due_bytes = round(flow.rate_mbps * 1e6 / 8 * (wall_s - flow.start_s))
+    return replace(flow, size=max(1, min(flow.size, due_bytes)))
 
 
 def asked_mbps(generator: Generator, rates_mbps: Mapping[str, float | None]) -> float | None:

@@ -16,6 +16,7 @@ CLASSES = ("small", "medium", "large")
 LATE_S = 1e-3  # and LATE_SHARE of the flow's own time: what is later changes it
 LATE_SHARE = 0.05
 MOST_LATE = 0.05  # the share of late flows with which a result can be trusted
+FAST_SHARE = 0.1  # what is faster than the links allow by more than this is too fast
 MOST_FAST = 0.05  # likewise, the share of flows that are too fast
 MOST_BUSY = 0.9  # likewise, the share of the machine's processors that is used
 _CARRIED = 0.95
@@ -157,9 +158,9 @@ class MachineFacts:
 
 
 def too_fast(generators: Sequence[Generator], records: Sequence[FlowRecord]) -> int:
-    """Count the flows that took less time than their links' rates allow."""
+    """Count the flows that took less time than their links' rates allow, by more than FAST_SHARE."""
     timed = [each for each in records if not _is_constant(each, generators)]
-    return sum(each.time_s is not None and each.time_s < each.ideal_s for each in timed)
+    return sum(each.time_s is not None and each.time_s < (1 - FAST_SHARE) * each.ideal_s for each in timed)
 
 
 def verdict(late: LateFlows, facts: MachineFacts, fast_share: float) -> tuple[bool, str]:
@@ -170,7 +171,7 @@ def verdict(late: LateFlows, facts: MachineFacts, fast_share: float) -> tuple[bo
     if late.share > MOST_LATE:
         reasons.append(f"{late.share:.0%} of flows started late, by up to {late.worst_ms:.0f} ms")
     if fast_share > MOST_FAST:
-        reasons.append(f"{fast_share:.0%} of flows took less time than their links' rates allow")
+        reasons.append(f"{fast_share:.0%} of flows took less time than their links allow")
     if facts.overrun:
         reasons.append(f"{facts.overrun} datagrams were lost at receivers that read too slowly")
     if facts.sent_share < _CARRIED:
@@ -192,8 +193,8 @@ def remarks(
     notes = []
     if fast:
         notes.append(
-            f"{fast} of {len(records)} flows took less time than their links' rates allow: after a pause a "
-            f"link lets 2 ms of its rate through at once, so flows that short are not emulated"
+            f"{fast} of {len(records)} flows took less than {1 - FAST_SHARE:.0%} of the time that their "
+            f"links allow: after a pause a link lets 2 ms of its rate through at once"
         )
     if scale > 1 and 10 * sub_packet > len(records):
         notes.append(

@@ -28,6 +28,7 @@ _CHUNK = bytes(1 << 17)
 _CHUNKS_A_TURN = 4
 _BURST = 64  # datagrams of a flow in one turn
 _BACKLOG = 4096
+PORTS = range(5009, 5041)  # of which an agent takes the first free one, by which a job's result names it
 _BUFFER_BYTES = 1 << 22
 _AGAIN_NS = 500_000  # after a full buffer
 _LONGEST_WAIT_S = 0.2
@@ -79,11 +80,11 @@ class TrafficAgent:
 
     def __init__(self, address: str) -> None:
         self.poll = select.epoll()
-        self.listener = socket.create_server((address, 0), backlog=_BACKLOG)
+        self.listener = listener(address)
         self.datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
             self.datagrams.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
-        self.datagrams.bind((address, 0))
+        self.datagrams.bind((address, self.listener.getsockname()[1]))
         for each in (self.listener, self.datagrams):
             each.setblocking(False)
             self.poll.register(each, select.EPOLLIN)
@@ -313,6 +314,14 @@ class TrafficAgent:
             "overrun": overrun(self.datagrams),
             "cpu_s": time.process_time(),
         }
+
+
+def listener(address: str) -> socket.socket:
+    """Listen at the first free port."""
+    for port in PORTS:
+        with contextlib.suppress(OSError):
+            return socket.create_server((address, port), backlog=_BACKLOG)
+    return socket.create_server((address, 0), backlog=_BACKLOG)
 
 
 def overrun(datagrams: socket.socket) -> int:

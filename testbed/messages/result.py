@@ -15,6 +15,7 @@ from testbed.messages.controller import ReconfigurationEvent
 from testbed.messages.jobs import SummingTree, WrittenCounts
 from testbed.messages.links import LinkDelta
 from testbed.messages.statistics import Statistics
+from testbed.messages.traffic import TrafficResult
 from testbed.messages.verdict import JobVerdict
 
 PROTOCOLS = {1: "ICMP", 6: "TCP", 17: "UDP", 132: "SCTP"}
@@ -209,7 +210,7 @@ class RunResult:
     `workers` are those of the last of its `attempts`, by rank; `placement` has their racks. `ocs` is unset
     for a queued job, whose circuits belong to its policy; `blocks` is unset for a job without block records.
     `series` has all samples, an .npz file in base64, if they were requested. `automatic` is unset unless
-    `--sync auto` chose the system.
+    `--sync auto` chose the system, `traffic` unless `--traffic` sent flows meanwhile.
     """
 
     id: int
@@ -240,6 +241,7 @@ class RunResult:
     verdict: JobVerdict
     series: str | UnsetType = UNSET
     automatic: AutomaticChoice | UnsetType = UNSET
+    traffic: TrafficResult | UnsetType = UNSET
 
     @property
     def hosts(self) -> tuple[str, ...]:

@@ -79,9 +79,9 @@ class TrafficEvent:
 @dataclass(frozen=True, slots=True)
 class TrafficResult:
     """The traffic of a file on a testbed: `began` in seconds since 1970, for `seconds`, and `wall_s` until
-    the last flow had ended or was given up. `too_fast` flows took less time than the links' rates allow:
-    after a pause a link lets 2 ms of its rate through at once. `cores_busy` is the share of this machine's
-    processors that was used, `agents_cpu_s` the senders' and receivers' own processor time.
+    the last flow had ended or was given up. `too_fast` flows took less than 90 % of the time that their
+    links allow: after a pause a link lets 2 ms of its rate through at once. `cores_busy` is the share of this
+    machine's processors that was used, `agents_cpu_s` the senders' and receivers' own processor time.
     """
 
     file: str

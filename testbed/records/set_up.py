@@ -69,7 +69,9 @@ def seeds_of(
         seeds["ocs"] = ocs_seed
     submission = options.get("submission")
     queue = submission if isinstance(submission, dict) else {}
-    for source, value in (("submission", queue.get("seed")), ("options", options.get("seed"))):
+    drawn = options.get("traffic_seed") if options.get("traffic") else None
+    asked = (("submission", queue.get("seed")), ("options", options.get("seed")), ("traffic", drawn))
+    for source, value in asked:
         if isinstance(value, int):
             seeds[source] = value
     texts = {"stragglers": options.get("stragglers"), "arguments": options.get("arguments")}

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from testbed.client.terminal_text import line
+from testbed.messages.coding import UNSET, UnsetType
 from testbed.messages.result import MeanResult, RepeatedRuns, RunResult
 from testbed.messages.script import DoneStep, ScriptResult, StepOfRun
 from testbed.messages.traffic import TrafficResult
@@ -125,15 +126,21 @@ def page(record: Record) -> str:
     if record.command == "script":
         scripts = [result for result in results if isinstance(result, ScriptResult)]
         lines += [_step(step, step.did_s) for script in scripts for step in script.steps]
-    if record.command == "traffic":
-        traffics = [result for result in results if isinstance(result, TrafficResult)]
-        lines += [f"  {text}" for traffic in traffics for text in traffic_lines(traffic)[:-1]]
+    lines += [f"  {text}" for result in results for text in _traffic(result)]
     if record.command == "reproduce":
         lines += [claims for result in results for claims in _claims(result)]
     else:
         lines += means_lines(results)
     lines.append(f"  {size(record.size_bytes)} in {record.folder}")
     return "\n".join(map(line, lines))
+
+
+def _traffic(result: Outcome) -> list[str]:
+    """Format the flows of a result; of a job, those that were sent meanwhile."""
+    if isinstance(result, TrafficResult):
+        return traffic_lines(result)[:-1]  # the verdict is the run's own
+    traffic = result.traffic if isinstance(result, RunResult) else UNSET
+    return [] if isinstance(traffic, UnsetType) else ["flows sent meanwhile:", *traffic_lines(traffic)]
 
 
 def _source(source: RecordedSource) -> list[str]:

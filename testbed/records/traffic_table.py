@@ -19,6 +19,8 @@ _HEAD: tuple[str, ...] = (
     "p99",
 )
 
+_GROUPS = {"incast": "rounds", "coflows": "coflows"}
+
 
 def traffic_lines(result: TrafficResult) -> list[str]:
     """Format a result: a row for each generator and each size class, then what else a reader must know."""
@@ -50,8 +52,7 @@ def _rows(name: str, traffic: GeneratorTraffic) -> list[tuple[str, ...]]:
     if len(traffic.sizes) > 1:
         for size, times in traffic.sizes.items():
             rows.append((f"  {size}", "", str(times.count), "", "", "", *_times(times)))
-    if traffic.groups is not None:
-        word = "rounds" if traffic.kind == "incast" else "coflows" if traffic.kind == "coflows" else "groups"
+    if traffic.groups is not None and (word := _GROUPS.get(traffic.kind)):
         rows.append((f"  {word}", "", str(traffic.groups.count), "", "", "", *_times(traffic.groups)))
     return rows
 

@@ -193,3 +193,19 @@ def test_a_testbed_that_is_killed_takes_its_flows_with_it(folder: Path) -> None:
         (line,) = errors.splitlines()[1:]
         assert line.startswith("testbed traffic: "), errors
         wait_for(lambda: not any(each.is_running() for each in running_agents), "no agent is left")
+
+
+@pytest.mark.needs("torch")
+def test_a_job_has_the_flows_that_were_sent_meanwhile(testbed: Testbed, folder: Path) -> None:
+    file = written(folder, {**THREE_TO_ONE, "bytes": 5_000_000})
+    out = folder / "result.json"
+    words = ("--name", testbed.name, "--no-record", "--place", "u1:2", "--sync", "ring", "--json", str(out))
+    job = ("--traffic", file, "examples/jobs/sums.py", "5000", "20")
+    ended = command("testbed.run", *words, *job, uid=OWNER)
+    assert ended.returncode == 0, ended.stderr
+    traffic = decode(TrafficResult, json.loads(out.read_text())["traffic"], "traffic")
+    assert traffic.total.finished >= traffic.total.flows - SENDERS > 0
+    assert traffic.total.asked_mbps == pytest.approx(traffic.total.offered_mbps, rel=0.2)
+    assert traffic.seconds == pytest.approx(traffic.wall_s, abs=0.01)
+    assert "0 incast" in ended.stderr
+    assert not agents(testbed), "they end with the job"

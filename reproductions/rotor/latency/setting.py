@@ -12,9 +12,9 @@ SLOT_MS, ABSENT_MS = 20.0, 2.0
 LIT = 1 - ABSENT_MS / (OPERA_PORTS * SLOT_MS)
 """The share of a rotation's step in which a port carries light."""
 ROUTINGS = ("opera", "direct", "at-once")
-SIZES_KB = (1, 10, 100)
-FLOWS_PER_S = (20.0, 10.0, 1.0)
-"""Of each of SIZES_KB, in the whole network: no more than a fiftieth of what the ports can carry."""
+SIZES_KB = (10, 30, 100)
+FLOWS_PER_S = (20.0, 10.0, 3.0)
+"""Of each of SIZES_KB, in the whole network: a twentieth of what all ports carry."""
 BULK_DSCP = 8  # CS1
 _HEADERS_BYTES = 66  # of Ethernet, IPv4 and TCP
 _SEGMENT_BYTES = 1448
