@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from reproductions.reports import LoadVerdict
 from reproductions.rotor.timetables import round_robin
 from testbed import Testbed
+from testbed.errors import TestbedError
 from testbed.messages.traffic import TrafficResult
 from testbed.messages.verdict import Reason
 from testbed.topology.yaml_text import written
@@ -24,6 +26,19 @@ BEYOND = 1.03
 """How far a rate may be above its bound before it is no result; a link lets 2 ms of its rate through at once
 after each pause.
 """
+
+
+EMPTY_S = 60.0
+_LOOK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _QueueTotals:
+    """What all calendar queues together have sent, what of it came back, and what waits."""
+
+    sent: int
+    missed: int
+    waiting: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +74,17 @@ def carried(
     seconds: float,
     drain_s: float,
 ) -> TrafficRun:
-    """Send traffic while a timetable runs."""
-    before = _queues(testbed)
+    """Send traffic while a timetable runs, and leave no packet in a calendar queue: what waits when a
+    timetable ends would take the time of the next one. TestbedError if packets wait for longer than EMPTY_S.
+    """
+    before = _totals(testbed)
     testbed.circuits.schedule(dict(timetable))
     try:
         result = testbed.traffic(traffic, seconds=seconds, drain_s=drain_s, record=False)
+        after = _emptied(testbed)
     finally:
         testbed.circuits.unschedule()
-    sent, missed = (after - first for first, after in zip(before, _queues(testbed), strict=True))
+    sent, missed = after.sent - before.sent, after.missed - before.missed
     return TrafficRun(result, missed / max(1, sent))
 
 
@@ -85,6 +103,17 @@ def verdict(run: TrafficRun, reached: float, bound: float) -> LoadVerdict:
     return LoadVerdict(not reasons, reasons)
 
 
-def _queues(testbed: Testbed) -> tuple[int, int]:
+def _emptied(testbed: Testbed) -> _QueueTotals:
+    """Wait until no packet waits, and return the queues' counts."""
+    deadline_s = time.monotonic() + EMPTY_S
+    while (totals := _totals(testbed)).waiting:
+        if time.monotonic() > deadline_s:
+            raise TestbedError(f"{totals.waiting} packets still wait {EMPTY_S:g} s after the traffic's end")
+        time.sleep(_LOOK_S)
+    return totals
+
+
+def _totals(testbed: Testbed) -> _QueueTotals:
     queues = testbed.circuits.queues()
-    return sum(each["sent"] for each in queues), sum(each["missed"] for each in queues)
+    sent, missed, waiting = (sum(each[key] for each in queues) for key in ("sent", "missed", "waiting"))
+    return _QueueTotals(sent, missed, waiting)

@@ -8,12 +8,13 @@ from reproductions.rotor.timetables import OPERA_PORTS, median_direct_ms, opera
 
 PORT_MBPS = 5.0
 """The rate of an optical port: so low that one machine emulates all units. A full frame takes 2.4 ms."""
-SLOT_MS, ABSENT_MS = 20.0, 2.0
+SLOT_MS, ABSENT_MS = 50.0, 5.0
 LIT = 1 - ABSENT_MS / (OPERA_PORTS * SLOT_MS)
 """The share of a rotation's step in which a port carries light."""
 ROUTINGS = ("opera", "direct", "at-once")
-SIZES_KB = (10, 30, 100)
-FLOWS_PER_S = (20.0, 10.0, 3.0)
+SIZES_KB = (30, 60, 120)
+"""A link lets two packets through at once after a pause, which is no more than a tenth of these."""
+FLOWS_PER_S = (8.0, 4.0, 2.0)
 """Of each of SIZES_KB, in the whole network: a twentieth of what all ports carry."""
 BULK_DSCP = 8  # CS1
 _HEADERS_BYTES = 66  # of Ethernet, IPv4 and TCP
