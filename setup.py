@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))  # pip leaves it out
 from testbed import native  # noqa: E402
 
-PAPERS = ("aleph", "luwu", "p4inc", "trio")  # folders of reproductions/
+PAPERS = ("aleph", "luwu", "p4inc", "rotor", "trio")  # folders of reproductions/
 TORCH = "torch>=2.11,<2.15"  # workloads/native/build.py: OLDEST to NEWEST
 # bpf/, p4/ and wireshark/ are folders of the checkout, not Python packages: an installed copy finds them in
 # share/optinc.

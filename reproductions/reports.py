@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from reproductions.claims import Finding
 from testbed.messages.coding import UNSET, UnsetType
+from testbed.messages.verdict import Reason
 from testbed.report.host import HostFacts
 
 if TYPE_CHECKING:
@@ -33,6 +34,16 @@ class ByVerdict:
     @property
     def is_trusted(self) -> bool:
         return bool(self.verdict.trustworthy)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadVerdict:
+    """A verdict on a run from the machine's load, for runs that are no jobs, or whose links have no rate, so
+    that no job's verdict can say whether their times count.
+    """
+
+    trustworthy: bool
+    reasons: Sequence[Reason]
 
 
 @dataclass(frozen=True, slots=True)

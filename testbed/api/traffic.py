@@ -216,7 +216,7 @@ def _orders(plan: TrafficPlan, host: str, ports: Mapping[str, Sequence[int]]) ->
             bits_per_s = None if flow.rate_mbps is None else flow.rate_mbps * 1e6 / topology.scale
             size = emulated_bytes(flow.size, plan.limits.topology.scale)
             place = (ip[flow.to], ports[flow.to][is_udp])
-            flows.append((number, round(flow.start_s * 1e9), *place, size, bits_per_s))
+            flows.append((number, round(flow.start_s * 1e9), *place, size, bits_per_s, flow.dscp))
     return {
         "flows": flows,
         "seconds_ns": round(plan.seconds * 1e9),

@@ -16,6 +16,7 @@ from testbed.topology.fields import is_number, listed, mapping, shown
 
 MOST_GENERATORS = 64
 MOST_MBPS = 1e7
+MOST_DSCP = 63
 UNIFORM, PERMUTATION = "uniform", "permutation"
 TCP, UDP = "tcp", "udp"
 TRANSPORTS = (TCP, UDP)
@@ -27,7 +28,7 @@ Load: TypeAlias = Callable[[Path], tuple[Coflow, ...]]
 class PoissonFlows:
     """Flows that arrive by a Poisson process: `per_s` of them, or so many that their bytes are the share
     `load` of their senders' links. `matrix` is UNIFORM, PERMUTATION, or pairs (from, to, weight). UDP flows
-    are sent at `rate_mbps` each.
+    are sent at `rate_mbps` each. Their senders mark packets with `dscp`.
     """
 
     sizes: SizeDistribution
@@ -36,6 +37,7 @@ class PoissonFlows:
     load: float | None = None
     per_s: float | None = None
     rate_mbps: float | None = None
+    dscp: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +64,20 @@ class CoflowReplay:
 
 @dataclass(frozen=True, slots=True)
 class ConstantStream:
-    """Datagrams from one host to another at a constant rate."""
+    """Datagrams from one host to another at a constant rate, marked with `dscp`."""
 
     sender: str
     to: str
     rate_mbps: float
+    dscp: int = 0
 
 
 Generator: TypeAlias = PoissonFlows | IncastRounds | CoflowReplay | ConstantStream
 KINDS: Mapping[str, tuple[str, ...]] = {
-    "poisson": ("load", "flows_per_s", "sizes", "matrix", "hosts", "transport", "rate_mbps"),
+    "poisson": ("load", "flows_per_s", "sizes", "matrix", "hosts", "transport", "rate_mbps", "dscp"),
     "incast": ("to", "from", "bytes", "every_ms"),
     "coflows": ("trace", "hosts", "time_scale", "bytes_scale"),
-    "constant": ("from", "to", "rate_mbps"),
+    "constant": ("from", "to", "rate_mbps", "dscp"),
 }
 """The keys of each kind of generator, beside `kind`."""
 _NAMES: Mapping[type, str] = {
@@ -119,7 +122,7 @@ class TrafficReader:
             return self._coflows(data, at)
         sender, to = self._host(_needed(data, "from", at), f"{at}.from"), self._receiver(data, at)
         _differ((sender,), to, at)
-        return ConstantStream(sender, to, _rate(data, at))
+        return ConstantStream(sender, to, _rate(data, at), _dscp(data, at))
 
     def _poisson(self, data: Mapping[str, Any], at: str) -> PoissonFlows:
         if ("load" in data) == ("flows_per_s" in data):
@@ -146,6 +149,7 @@ class TrafficReader:
             load=load,
             per_s=per_s,
             rate_mbps=_rate(data, at) if transport == UDP else None,
+            dscp=_dscp(data, at),
         )
 
     def _matrix(self, data: Mapping[str, Any], at: str) -> str | Pairs:
@@ -224,6 +228,13 @@ def _number(raw: Any, at: str, low: float, high: float) -> float:
 
 def _rate(data: Mapping[str, Any], at: str) -> float:
     return _number(_needed(data, "rate_mbps", at), f"{at}.rate_mbps", 1e-3, MOST_MBPS)
+
+
+def _dscp(data: Mapping[str, Any], at: str) -> int:
+    raw = data.get("dscp", 0)
+    if not isinstance(raw, int) or isinstance(raw, bool) or not 0 <= raw <= MOST_DSCP:
+        raise RequestError(f"{at}.dscp: {shown(raw)}; a whole number from 0 to {MOST_DSCP} is accepted")
+    return raw
 
 
 def _is_pair(raw: Any) -> bool:

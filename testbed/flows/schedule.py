@@ -42,6 +42,7 @@ class TrafficFlow:
     generator: int
     rate_mbps: float | None = None
     group: int | None = None
+    dscp: int = 0
 
 
 def flows_of(
@@ -123,7 +124,8 @@ def _arrivals(
     while (start_s := start_s + random.expovariate(per_s)) < seconds:
         at = min(bisect(sums, random.random() * sums[-1]), len(pairs) - 1)
         sender, to, _ = pairs[at]
-        yield TrafficFlow(start_s, sender, to, generator.sizes.draw(random), number, generator.rate_mbps)
+        size = generator.sizes.draw(random)
+        yield TrafficFlow(start_s, sender, to, size, number, generator.rate_mbps, dscp=generator.dscp)
 
 
 def _weighted(
@@ -174,4 +176,5 @@ def _replayed(generator: CoflowReplay, seconds: float, number: int) -> Iterator[
 
 def _stream(generator: ConstantStream, seconds: float, number: int) -> TrafficFlow:
     size = max(1, round(generator.rate_mbps * 1e6 / 8 * seconds))
-    return TrafficFlow(0.0, generator.sender, generator.to, size, number, generator.rate_mbps)
+    sender, to, rate_mbps = generator.sender, generator.to, generator.rate_mbps
+    return TrafficFlow(0.0, sender, to, size, number, rate_mbps, dscp=generator.dscp)

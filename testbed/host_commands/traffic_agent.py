@@ -43,6 +43,7 @@ class SendingFlow:
         self.started_ns: int | None = None
         self.ended_ns: int | None = None
         self.error: str | None = None
+        self.tos = 0
 
 
 class Streaming:
@@ -54,7 +55,7 @@ class Streaming:
         self.number, self.due_ns, self.address, self.packets = number, due_ns, address, packets
         self.last_bytes, self.gap_ns = last_bytes, gap_ns
         self.started_ns: int | None = None
-        self.sent = 0
+        self.sent = self.tos = 0
 
 
 class Receiving:
@@ -104,7 +105,7 @@ class TrafficAgent:
         self.end_ns = start_ns + plan["seconds_ns"]
         self.close_ns = start_ns + plan["limit_ns"]
         self.payload = plan["payload_bytes"]
-        for number, after_ns, address, port, size, rate_bps in plan["flows"]:
+        for number, after_ns, address, port, size, rate_bps, dscp in plan["flows"]:
             due_ns = start_ns + after_ns
             flow: SendingFlow | Streaming
             if rate_bps is None:
@@ -114,6 +115,7 @@ class TrafficAgent:
                 last = max(DATAGRAM.size, size - (packets - 1) * self.payload)
                 gap_ns = self.payload * 8e9 / rate_bps
                 flow = Streaming(number, due_ns, (address, port), packets, last, gap_ns)
+            flow.tos = dscp << 2
             self.flows.append(flow)
             heapq.heappush(self.due, (due_ns, number, flow))
         self.open = len(self.flows)
@@ -157,6 +159,7 @@ class TrafficAgent:
             connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, flow.tos)
             # no TIME_WAIT, which would use up the ports of a host with many flows
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             code = connection.connect_ex(flow.address)
@@ -224,7 +227,8 @@ class TrafficAgent:
             while flow.sent < until:
                 size = flow.last_bytes if flow.sent == flow.packets - 1 else self.payload
                 head = DATAGRAM.pack(flow.number, flow.sent, flow.packets)
-                self.datagrams.sendto(head + _CHUNK[: size - len(head)], flow.address)
+                marked = [(socket.IPPROTO_IP, socket.IP_TOS, struct.pack("i", flow.tos))] if flow.tos else []
+                self.datagrams.sendmsg([head, _CHUNK[: size - len(head)]], marked, 0, flow.address)
                 flow.sent += 1
         except OSError:  # a full buffer; or a way that is not there now, which loses the rest
             again_ns = _AGAIN_NS

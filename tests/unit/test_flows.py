@@ -152,6 +152,11 @@ def test_a_stream_lasts_as_long_as_the_traffic() -> None:
     assert flows(CONSTANT) == (TrafficFlow(0.0, "u1h1", "u1h2", 3_750_000, 0, 3.0),)
 
 
+def test_each_flow_has_its_generators_mark() -> None:
+    marked = flows({**CONSTANT, "dscp": 8}, {**POISSON, "dscp": 1}, POISSON)
+    assert {(flow.generator, flow.dscp) for flow in marked} == {(0, 8), (1, 1), (2, 0)}
+
+
 def test_of_traffic_that_ended_early_only_what_was_due_counts() -> None:
     early = due_until(flows(INCAST, CONSTANT, seconds=10.0), 0.4)
     assert sorted((each.start_s, each.size) for each in early) == [
@@ -191,6 +196,8 @@ def test_too_many_flows_and_none_are_refused() -> None:
         ({**COFLOWS, "trace": 3}, "trace: 3; the name of a file is accepted"),
         ({**COFLOWS, "hosts": "u1h1"}, "hosts: u1h1; a list of hosts is accepted"),
         ({**CONSTANT, "rate_mbps": "fast"}, "rate_mbps: fast; a number from 0.001"),
+        ({**CONSTANT, "dscp": 64}, "dscp: 64; a whole number from 0 to 63 is accepted"),
+        ({**POISSON, "dscp": True}, "dscp: True; a whole number from 0 to 63 is accepted"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(generator: dict[str, Any], says: str) -> None:

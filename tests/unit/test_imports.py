@@ -181,6 +181,7 @@ WORKLOADS_MAY = frozenset(
 OFFERED = frozenset(
     {
         "testbed",
+        "testbed.Testbed",
         "testbed.errors",
         "testbed.topology",
         "testbed.aggregation",
@@ -201,6 +202,7 @@ REACHES = {
     "testbed.emulation": "namespaces, links and polling threads of their own; processes that end with theirs",
     "testbed.interpreters": "the start of Python in a process of their own",
     "testbed.jobs": "the hosts that a queued job gets, for a prediction of it",
+    "testbed.linear_programs": "the most that a rotation of circuits carries",
     "testbed.messages": "the results that `testbed run` and `testbed submit` left in files",
 }
 # Read by whichever Python comes first, before the project's environment is entered: with all that they import

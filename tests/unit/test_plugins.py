@@ -561,7 +561,10 @@ def test_what_a_users_figure_raises_is_a_line_and_loses_no_runs(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere", "fig1"], "^no paper 'nowhere'; accepted: aleph, p4inc, luwu, trio, FILE.py:CLASS$"),
+        (
+            ["nowhere", "fig1"],
+            "^no paper 'nowhere'; accepted: aleph, p4inc, luwu, trio, rotor, FILE.py:CLASS$",
+        ),
         (["nowhere.py:Own", "fig1"], "^nowhere.py:Own: FileNotFoundError: "),
     ],
 )

@@ -126,7 +126,7 @@ def test_fig9_draws_from_the_trace(tmp_path: Path, trace: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["p5inc", "fig8"], "no paper 'p5inc'; accepted: aleph, p4inc, luwu, trio"),
+        (["p5inc", "fig8"], "no paper 'p5inc'; accepted: aleph, p4inc, luwu, trio, rotor"),
         (["p4inc", "fig4"], "no figure 'fig4'; accepted: table1, fig8"),
         (["p4inc", "fig8", "--seeds", "0"], "--seeds 0: at least 1"),
         (["p4inc", "fig8", "--jobs-in-parallel", "0"], "--jobs-in-parallel 0: at least 1"),

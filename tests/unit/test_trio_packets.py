@@ -19,10 +19,11 @@ import pytest
 from rich.console import Console
 
 from reproductions.experiment import Experiment
+from reproductions.reports import LoadVerdict
 from reproductions.trio import FIGURES
 from reproductions.trio.packets import claims, worker
 from reproductions.trio.packets.figure import PLANS
-from reproductions.trio.packets.runs import AgedReport, AgedRow, LoadVerdict, StreamReport, StreamRow, network
+from reproductions.trio.packets.runs import AgedReport, AgedRow, StreamReport, StreamRow, network
 from reproductions.verdicts import AGREES, DIFFERS
 from testbed.errors import RequestError
 from testbed.messages.coding import plain

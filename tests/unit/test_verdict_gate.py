@@ -39,6 +39,7 @@ from tests.unit import (
     test_aleph_micro,
     test_luwu_live,
     test_reproduce_live,
+    test_rotor,
     test_trio_accuracy,
     test_trio_figures,
     test_trio_packets,
@@ -91,6 +92,7 @@ SAMPLES: Mapping[str, Callable[[str], Report]] = {
     **{f"aleph {name}": _micro for name in test_aleph_micro.NAMES},
     **{f"luwu {name}": test_luwu_live.report_of for name in test_luwu_live.PLANS},
     **{f"p4inc {name}": _p4inc for name in ("fig5", "fig6", "fig7")},
+    **{f"rotor {name}": test_rotor.report_of for name in ("throughput", "latency")},
     "trio fig12": lambda _: test_trio_accuracy.report_of(test_trio_accuracy.rows()),
     "trio fig13": lambda _: test_trio_figures.report_of(test_trio_figures.ROWS),
     **{f"trio {name}": test_trio_packets.report_of for name in test_trio_packets.PLANS},
@@ -118,7 +120,7 @@ def reported(name: str, verdict: Mapping[str, Any], bad: int | None = None) -> t
             row["verdict"] = dict(its)
         row.pop("run", None)
     verdict_gate.numbered(report)
-    if "trust" not in report and paper != "trio":
+    if "trust" not in report and paper not in ("rotor", "trio"):
         good = sum(verdict_gate.JudgedRow.of(row).is_trusted for row in report["rows"])
         report["trust"] = {"trustworthy": good, "of": len(report["rows"]), "reasons": {}}
     figure = figures_of(paper)[figure_name]

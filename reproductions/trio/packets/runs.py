@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from reproductions import live
-from reproductions.reports import FigureReport, NumberedRow
+from reproductions.reports import FigureReport, LoadVerdict, NumberedRow
 from testbed.client.caller import Caller
 from testbed.emulation.namespaces import die_with_parent
 from testbed.figures import finished_runs, machine_load
@@ -33,16 +33,6 @@ PUSHED_BACK_TO_BACK = 20  # section 6.3
 AGED_GRADIENTS = 256
 MOST_AGED_RUNS = 100  # more packets would meet results that the absent worker has not fetched
 OnDone = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class LoadVerdict:
-    """A verdict on a run from the machine's load. Links without rates have no bound, so the job's own verdict
-    cannot say whether its times count.
-    """
-
-    trustworthy: bool
-    reasons: Sequence[Reason]
 
 
 @dataclass(frozen=True, slots=True)
