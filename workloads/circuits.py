@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
@@ -31,6 +31,10 @@ class CircuitsRefusedError(RuntimeError):
     """The testbed gives this worker no circuits; the text says why."""
 
 
+class CircuitsBusyError(CircuitsRefusedError):
+    """Others use the circuits, and did not release them within the time that this worker waits."""
+
+
 @dataclass(frozen=True, slots=True)
 class Light:
     """The circuits that a worker has, by their optical ports. If they were changed for it (`is_changed`),
@@ -47,7 +51,7 @@ class Light:
 class Asked:
     """Circuits that were asked for, and are held until `release` or the end of a `with` block."""
 
-    def __init__(self, client: _Client, message: CircuitAsk, answer: Future[CircuitAnswer]) -> None:
+    def __init__(self, client: CircuitClient, message: CircuitAsk, answer: Future[CircuitAnswer]) -> None:
         self._client, self._message, self._answer = client, message, answer
         self._is_released = False
 
@@ -58,8 +62,19 @@ class Asked:
         answer = self._answer.result(timeout_s)
         if answer.why is not None:
             pairs = ", ".join("-".join(pair) for pair in self._message.circuits)
-            raise CircuitsRefusedError(f"circuits {pairs}: {answer.why}")
+            kind = CircuitsBusyError if answer.is_busy else CircuitsRefusedError
+            raise kind(f"circuits {pairs}: {answer.why}")
         return Light(answer.circuits, answer.is_changed, answer.dark_ms, answer.waited_ms)
+
+    @property
+    def circuits(self) -> tuple[tuple[str, str], ...]:
+        """The pairs that were asked for."""
+        return self._message.circuits
+
+    @property
+    def key(self) -> str:
+        """The name of this request in the job."""
+        return self._message.key
 
     @property
     def is_lit(self) -> bool:
@@ -121,7 +136,7 @@ def _asked(
     members = (settings.rank,) if not barrier else tuple(range(len(settings.hosts)))
     if barrier and among is not None:
         members = tuple(sorted(map(int, among)))
-    return _client(os.getpid(), settings.circuits).ask(pairs, members, ahead, float(wait_s))
+    return client(os.getpid(), settings.circuits).ask(pairs, members, ahead, float(wait_s))
 
 
 def _pair(pair: Pair) -> tuple[str, str]:
@@ -131,23 +146,32 @@ def _pair(pair: Pair) -> tuple[str, str]:
     return ends[0], ends[1]
 
 
-class _Client:
+class CircuitClient:
     """This worker's end of the socket on which it asks. A thread of its own receives the answers."""
 
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=os.dup(fd))
+        self.wanted: Callable[[str], None] = lambda key: None  # called when others wait for a key's circuits
         self._lock = threading.Lock()  # guards the fields below
         self._waiting: dict[str, Future[CircuitAnswer]] = {}
         self._numbers: Counter[tuple[int, ...]] = Counter()
         threading.Thread(target=self._receive, name="circuits", daemon=True).start()
 
     def ask(
-        self, pairs: tuple[tuple[str, str], ...], members: tuple[int, ...], ahead: bool, wait_s: float
+        self,
+        pairs: tuple[tuple[str, str], ...],
+        members: tuple[int, ...],
+        ahead: bool,
+        wait_s: float,
+        key: str | None = None,
     ) -> Asked:
+        """Ask for circuits with all members, who name the request alike: by a key, or by their number of
+        requests of the same members.
+        """
         with self._lock:
-            self._numbers[members] += 1
-            # every member counts the requests of the same members, and so names each alike
-            key = f"{','.join(map(str, members))}:{self._numbers[members]}"
+            if key is None:
+                self._numbers[members] += 1
+                key = f"{','.join(map(str, members))}:{self._numbers[members]}"
             message = CircuitAsk(key=key, circuits=pairs, members=members, ahead=ahead, wait_s=wait_s)
             answer: Future[CircuitAnswer] = Future()
             self._waiting[key] = answer
@@ -155,6 +179,7 @@ class _Client:
         return Asked(self, message, answer)
 
     def release(self, key: str) -> None:
+        """Give back what was asked for under a key."""
         with self._lock, contextlib.suppress(CircuitsRefusedError):  # the testbed ended, and all with it
             self._waiting.pop(key, None)
             self._send(CircuitAsk(key=key, release=True))
@@ -168,6 +193,9 @@ class _Client:
     def _receive(self) -> None:
         while data := self._next():
             answer = read(CircuitAnswer, data)
+            if answer.is_wanted:
+                self.wanted(answer.key)
+                continue
             with self._lock:
                 waiting = self._waiting.get(answer.key)
             if waiting and not waiting.done():
@@ -186,8 +214,8 @@ class _Client:
 
 
 @functools.cache
-def _client(pid: int, fd: int | None) -> _Client:
+def client(pid: int, fd: int | None) -> CircuitClient:
     """Return this process's client, made at the first call."""
     if fd is None:
         raise CircuitsRefusedError("circuits: this testbed's version gives workers none")
-    return _Client(fd)
+    return CircuitClient(fd)

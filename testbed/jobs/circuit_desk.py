@@ -19,13 +19,15 @@ from types import TracebackType
 from typing import Self
 
 from testbed.errors import TestbedError
-from testbed.jobs.claimed_circuits import CircuitRequest, ClaimedCircuits
+from testbed.jobs.claimed_circuits import BusyCircuitsError, CircuitRequest, ClaimedCircuits
+from testbed.ocs.claims import Holder
 from testbed.wire.circuit_messages import CircuitAnswer, CircuitAsk
 from testbed.wire.settings import read, written
 
 MEMBERS_S = 600.0  # from a request's first member to its last
 REJOIN_S = 0.1  # after the last block, in which a next one may begin
 MOST_OPEN = 64  # requests of a worker at once
+MOST_KEPT = 1024  # requests of a job, of which some members may still ask
 _MESSAGE_BYTES = 1 << 14
 _MOST_KEY = 200  # characters
 _LOOK_S = 5.0
@@ -75,6 +77,7 @@ class CircuitDesk:
             theirs.close()
 
     def __enter__(self) -> Self:
+        self._circuits.subscribe(self._job, self._tell_wanted)
         self._thread.start()
         return self
 
@@ -87,6 +90,7 @@ class CircuitDesk:
             self._has_ended = True
             for end in (*self._ours, *self._theirs):
                 end.close()
+            self._circuits.subscribe(self._job, None)
             self._circuits.release(self._job)
         if not self._thread.is_alive():
             os.close(self._wake)
@@ -138,6 +142,7 @@ class CircuitDesk:
         if why := self._refusal(ask, rank):
             self._send(rank, CircuitAnswer(key=ask.key, why=why))
             return
+        self._forget_oldest()
         opened = self._open.setdefault(ask.key, _Open(ask))
         opened.asked.add(rank)
         if opened.refused is None:
@@ -163,15 +168,24 @@ class CircuitDesk:
             return "the request was made already"
         return None
 
+    def _forget_oldest(self) -> None:
+        """Forget the oldest request that all who asked have left, if too many are kept for the others."""
+        if len(self._open) < MOST_KEPT:
+            return
+        for key, opened in self._open.items():
+            if opened.asked <= opened.left and not opened.is_under_way:
+                del self._open[key]
+                return
+
     def _missing(self, opened: _Open) -> str | None:
         """Say which member of a request ended before it asked; None if none has."""
         missing = sorted(self._gone.intersection(opened.ask.members) - opened.asked)
         return f"worker {missing[0]} ended before it asked for them" if missing else None
 
-    def _refuse(self, key: str, opened: _Open) -> None:
+    def _refuse(self, key: str, opened: _Open, is_busy: bool = False) -> None:
         """Refuse a request, for members that have asked and for those that ask later."""
         for rank in opened.asked - opened.left:
-            self._send(rank, CircuitAnswer(key=key, why=opened.refused))
+            self._send(rank, CircuitAnswer(key=key, why=opened.refused, is_busy=is_busy))
         opened.left |= opened.asked
         self._drop_if_left(key, opened)
 
@@ -235,7 +249,7 @@ class CircuitDesk:
         try:
             answer = self._circuits.get(request, lambda: self._is_given_up(opened))
         except TestbedError as error:
-            answer = CircuitAnswer(key=key, why=str(error))
+            answer = CircuitAnswer(key=key, why=str(error), is_busy=isinstance(error, BusyCircuitsError))
         except (
             Exception
         ) as error:  # a defect: its trace goes to the daemon's log, and the members get an answer
@@ -247,7 +261,7 @@ class CircuitDesk:
             opened.is_under_way, opened.is_answered = False, True
             if answer.why is not None:
                 opened.refused = answer.why
-                self._refuse(key, opened)
+                self._refuse(key, opened, answer.is_busy)
                 return
             for rank in opened.ask.members:
                 if self._has_ended or rank in opened.left:
@@ -258,6 +272,10 @@ class CircuitDesk:
 
     def _is_given_up(self, opened: _Open) -> bool:
         return self._has_ended or opened.left >= {*opened.ask.members}
+
+    def _tell_wanted(self, holder: Holder) -> None:
+        """Tell a worker that others wait for circuits which it holds."""
+        self._send(holder.rank, CircuitAnswer(key=holder.key, is_wanted=True))
 
     def _send(self, rank: int, answer: CircuitAnswer) -> None:
         """Send a worker its answer, unless it has ended or does not read."""

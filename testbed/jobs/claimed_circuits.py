@@ -20,8 +20,8 @@ from testbed.messages.coding import decode
 from testbed.messages.controller import CircuitsExchanged, LitCircuits, ReconfigurationEvent
 from testbed.ocs.circuits import Circuit, checked, circuit
 from testbed.ocs.claims import (
-    Claims,
     CircuitDemand,
+    Claims,
     Granted,
     Holder,
     Obstacle,
@@ -42,6 +42,10 @@ _LOOK_S = 0.05  # other jobs end without notice
 _MOST_TRIES = 20  # in each the circuits had changed between reading and setting them
 
 Controller = Callable[..., Any]  # (op, **arguments) -> result
+
+
+class BusyCircuitsError(RequestError):
+    """Others use the circuits, or their ports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +76,22 @@ class ClaimedCircuits:
         self._layouts, self._is_left = layouts, is_left
         self._claims = Claims()
         self._releases = 0
-        self._released = threading.Condition()  # guards the two above; notified at each release
+        self._wanted: dict[int, Callable[[Holder], None]] = {}
+        self._released = threading.Condition()  # guards the three above; notified at each release
         self._changing = threading.Lock()  # one change at a time; acquired before `_released`
 
     @property
     def may_cut_off(self) -> bool:
         """Whether circuits are the only ways between units."""
         return self._topology.core_link is None
+
+    def subscribe(self, job: int, wanted: Callable[[Holder], None] | None) -> None:
+        """Call `wanted` for each holder of a job for whose circuits others wait; None: no more."""
+        with self._released:
+            if wanted is None:
+                self._wanted.pop(job, None)
+            else:
+                self._wanted[job] = wanted
 
     def by_job(self) -> dict[int, frozenset[Circuit]]:
         """Return the circuits that each job holds; jobs that hold none are left out."""
@@ -90,7 +103,7 @@ class ClaimedCircuits:
         circuits that other requests hold, or that other jobs use, up to the request's `wait_s`, unless
         `given_up`. RequestError with the reason if they get none.
         """
-        began, tries = time.monotonic(), 0
+        began, tries, told = time.monotonic(), 0, set[Holder]()
         demand = demand_of(request.ask.circuits, self._topology, self._units_of(request.job))
         while True:
             with self._released:
@@ -111,6 +124,7 @@ class ClaimedCircuits:
                     _check_tries(tries)
                     continue
             self._check_waiting(request, outcome, began)
+            told |= self._tell_holders(outcome, told)
             with self._released:
                 self._released.wait_for(lambda: self._releases != released, _LOOK_S)  # noqa: B023
             if given_up():
@@ -206,7 +220,22 @@ class ClaimedCircuits:
                 f"{in_words(own)} is held by {', '.join(f'worker {rank}' for rank in ranks)} of this job"
             )
         waited = f" after {ask.wait_s:g} s" if ask.wait_s else " (wait_s: how long to wait for it)"
-        raise RequestError(f"{'; '.join(texts)}{waited}")
+        raise BusyCircuitsError(f"{'; '.join(texts)}{waited}")
+
+    def _tell_holders(self, outcome: Obstacle, told: Collection[Holder]) -> set[Holder]:
+        """Tell the holders of what is in the way, except those told already, that others wait for it."""
+        with self._released:
+            holders = {
+                holder
+                for job, circuits in outcome.in_the_way.items()
+                for each in circuits
+                for holder in self._claims.holders(job, each)
+            }.difference(told)
+            wanted = dict(self._wanted)
+        for holder in holders:
+            if holder.job in wanted:
+                wanted[holder.job](holder)
+        return holders
 
     def _release_request(self, request: CircuitRequest) -> None:
         for holder in request.holders:

@@ -27,7 +27,9 @@ class CircuitAsk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitAnswer:
-    """The answer to a worker: the circuits between optical ports that it now has, or `why` it gets none.
+    """The answer to a worker: the circuits between optical ports that it now has, or `why` it gets none
+    (`is_busy`: because others use them). With `is_wanted` it is no answer: others wait for the circuits of
+    this key.
 
     `is_changed`: whether circuits were changed for it; then `dark_ms` is the measured dark time of this
     change (None: no light was measured), else 0. `waited_ms`: the time from the last member's request to the
@@ -40,3 +42,5 @@ class CircuitAnswer:
     is_changed: bool = False
     dark_ms: float | None = 0.0
     waited_ms: float = 0.0
+    is_busy: bool = False
+    is_wanted: bool = False

@@ -93,6 +93,7 @@ class WorkerOptions:
     fine_sums: bool = False
     init_group: bool = False
     stragglers: str | None = None
+    circuits: str = "static"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,12 +13,13 @@ from typing import Any
 import pytest
 
 from tests.limits import CALL_S
-from tests.privileged.commands import Testbed, bounded, running, start, wait_for
+from tests.privileged.commands import ROOT, Testbed, bounded, command, running, start, wait_for
 from tests.privileged.test_manual_links import refused, said
 
 pytestmark = [pytest.mark.needs("namespaces", "xdp", "ovs"), pytest.mark.usefixtures("nothing_left")]
 ASKS = str(Path(__file__).with_name("jobs") / "asks_circuits.py")
-DARK_MS = 20
+STAGES = str(ROOT / "workloads" / "jobs" / "stages.py")
+DARK_MS, ITERATIONS = 20, 4
 CONFIG = f"""
 units: [{{hosts: 2}}, {{hosts: 2}}, {{hosts: 2}}, {{hosts: 2}}]
 optical_ports: 1
@@ -26,6 +28,23 @@ scale: 200
 ocs: {{circuits: [[u1o1, u2o1], [u3o1, u4o1]], switch_ms: {DARK_MS}, lock_ms: 0}}
 """
 EVERYWHERE = "u1:1,u2:1,u3:1,u4:1"
+ACROSS, WITHIN = [["u1o1", "u4o1"], ["u2o1", "u3o1"]], [["u1o1", "u2o1"], ["u3o1", "u4o1"]]
+POLICY = """
+class Mine:
+    def before(self, call):
+        if call.number < 4 and 0 in call.members:
+            print(call.number, call.kind, call.size_bytes, call.members, call.units, flush=True)
+        first, last = call.units[0], call.units[-1]
+        return [(first, last)] if call.kind == "all_reduce" or call.kind == "all_gather" else None
+
+    def after(self, call):
+        return None
+
+
+class Greedy(Mine):
+    def before(self, call):
+        return [("u1", "u2"), ("u1", "u3")]
+"""
 TIMETABLE = """
 period_ms: 40
 guard_ms: 1
@@ -81,6 +100,15 @@ def test_circuits_within_jobs(tmp_path: Path) -> None:
         a_killed_worker_holds_nothing(testbed, tmp_path)
         a_timetable_and_a_link_that_is_down_refuse_in_one_line(testbed, tmp_path)
         sums_in_the_network_stay_exact_while_circuits_change(testbed)
+
+
+def test_policies_of_a_jobs_circuits(tmp_path: Path) -> None:
+    config = tmp_path / "four.yaml"
+    config.write_text(CONFIG)
+    with running(str(config)) as testbed:
+        policies_ask_before_calls_and_ahead_of_them(testbed, tmp_path)
+        a_users_policy_sees_each_call(testbed, tmp_path)
+        sums_in_the_network_are_exact_under_a_policy(testbed, tmp_path)
 
 
 def phases_change_circuits_and_the_dark_time_is_measured(testbed: Testbed) -> None:
@@ -161,3 +189,55 @@ def sums_in_the_network_stay_exact_while_circuits_change(testbed: Testbed) -> No
     with job(testbed, EVERYWHERE, *steps, sync="inc") as lines:
         assert all(each["changed"] for each in lines.until("changed", 4 * len(steps)))
         assert lines.end() == 0, lines.text
+
+
+def trained(testbed: Testbed, folder: Path, script: str, *words: str) -> dict[str, Any]:
+    """Run a job over the four units to its end, and return its result."""
+    file = folder / "result.json"
+    options = ("--place", EVERYWHERE, "--timeout", "200", "--json", str(file), *words)
+    steps = ("--iterations", str(ITERATIONS), "--compute-ms", "5")
+    ended = command("testbed.run", "--name", testbed.name, *options, script, *steps)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    result: dict[str, Any] = json.loads(file.read_text())
+    return result | {"printed": ended.stdout}
+
+
+def counts_of(result: dict[str, Any]) -> list[dict[str, float]]:
+    return [worker["stats"]["circuits"] for worker in result["workers"]]
+
+
+def policies_ask_before_calls_and_ahead_of_them(testbed: Testbed, folder: Path) -> None:
+    for policy in ("on-demand", "ahead"):
+        said(testbed, "circuits", "reset")
+        result = trained(testbed, folder, STAGES, "--sync", "ring", "--circuits", policy)
+        # each iteration begins with the pipeline's circuits, which are lit at the start
+        changes = [each["added"] for each in result["ocs"]["events"]]
+        assert len(changes) >= 2 * ITERATIONS - 1, changes
+        assert changes[:2] == [ACROSS, WITHIN]
+        for counts in counts_of(result):
+            assert counts["asked_call"] == 3 * ITERATIONS + 1
+            assert (
+                counts.get("asked_ahead", 0) == 0
+                if policy == "on-demand"
+                else counts["asked_ahead"] >= ITERATIONS
+            )
+
+
+def a_users_policy_sees_each_call(testbed: Testbed, folder: Path) -> None:
+    (folder / "mine.py").write_text(POLICY)
+    said(testbed, "circuits", "reset")
+    words = ("--sync", "ring", "--circuits", f"{folder / 'mine.py'}:Mine")
+    result = trained(testbed, folder, STAGES, *words)
+    assert "1 send 131072 (0, 1) ('u1', 'u2')" in result["printed"]
+    assert "2 recv 131072 (0, 1) ('u1', 'u2')" in result["printed"]
+    assert re.search(r"3 all_reduce \d+ \(0, 3\) \('u1', 'u4'\)", result["printed"])
+    assert result["ocs"]["events"][0]["added"] == ACROSS
+    assert all(counts["asked_call"] == ITERATIONS + 1 for counts in counts_of(result))
+    refused_ = trained(testbed, folder, STAGES, *words[:3], f"{folder / 'mine.py'}:Greedy")
+    assert "demands need 2 optical ports of u1; it has 1; calls go on over what is lit" in refused_["printed"]
+
+
+def sums_in_the_network_are_exact_under_a_policy(testbed: Testbed, folder: Path) -> None:
+    said(testbed, "circuits", "reset")
+    result = trained(testbed, folder, STAGES, "--sync", "inc", "--circuits", "on-demand")
+    assert len(result["ocs"]["events"]) >= 2 * ITERATIONS - 1

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from testbed.errors import RequestError
 from testbed.ocs.circuits import Circuit, circuit, ports_of
-from testbed.ocs.claims import Claims, CircuitDemand, Granted, Holder, Obstacle, Optics, beside, grant
+from testbed.ocs.claims import CircuitDemand, Claims, Granted, Holder, Obstacle, Optics, beside, grant
 from testbed.topology.addresses import optical_port_name
 from testbed.topology.units import UnitPair
 

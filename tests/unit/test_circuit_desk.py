@@ -15,7 +15,7 @@ from testbed.jobs.circuit_desk import CircuitDesk
 from testbed.jobs.claimed_circuits import ClaimedCircuits
 from testbed.topology.load import parse
 from testbed.wire.transports import GLOO
-from workloads.circuits import Asked, CircuitsRefusedError, Light, _Client
+from workloads.circuits import Asked, CircuitClient, CircuitsBusyError, CircuitsRefusedError, Light
 
 LIMIT_S = 20.0
 UNITS = {
@@ -63,19 +63,19 @@ class World:
         return {"is_done": True, "event": {**event, "measured_ms": 7.5, "removed": removed, "added": added}}
 
     @contextmanager
-    def desk(self, job: int = 1, workers: int = 4) -> Iterator[list[_Client]]:
+    def desk(self, job: int = 1, workers: int = 4) -> Iterator[list[CircuitClient]]:
         with CircuitDesk(job, workers, self.claimed) as desk:
-            clients = [_Client(desk.fd(rank)) for rank in range(workers)]
+            clients = [CircuitClient(desk.fd(rank)) for rank in range(workers)]
             desk.are_inherited()
             yield clients
 
 
-def asked(clients: list[_Client], *names: str, ahead: bool = False, wait_s: float = 0.0) -> list[Asked]:
+def asked(clients: list[CircuitClient], *names: str, ahead: bool = False, wait_s: float = 0.0) -> list[Asked]:
     pairs = tuple((a, b) for a, b in (name.split("-") for name in names))
     return [client.ask(pairs, tuple(range(len(clients))), ahead, wait_s) for client in clients]
 
 
-def alone(client: _Client, rank: int, *names: str, ahead: bool = False, wait_s: float = 0.0) -> Asked:
+def alone(client: CircuitClient, rank: int, *names: str, ahead: bool = False, wait_s: float = 0.0) -> Asked:
     pairs = tuple((a, b) for a, b in (name.split("-") for name in names))
     return client.ask(pairs, (rank,), ahead, wait_s)
 
@@ -217,3 +217,18 @@ def test_units_that_a_block_cut_off_are_joined_again_after_it() -> None:
         for each in both:
             each.release()
         until(lambda: any("u3" in pair[1] for pair in world.lit))
+
+
+def test_the_holders_of_what_is_in_the_way_learn_that_others_wait() -> None:
+    world = World()
+    with world.desk() as clients:
+        told: list[str] = []
+        clients[0].wanted = told.append
+        held = alone(clients[0], 0, "u1-u3", ahead=True)
+        held.wait(LIMIT_S)
+        waiting = alone(clients[1], 1, "u1-u2", ahead=True, wait_s=LIMIT_S)
+        until(lambda: told == [held.key])
+        held.release()
+        assert waiting.wait(LIMIT_S).is_changed
+        with pytest.raises(CircuitsBusyError, match=r"held by worker 1 of this job after 0\.1 s"):
+            alone(clients[2], 2, "u1-u4", ahead=True, wait_s=0.1).wait(LIMIT_S)
