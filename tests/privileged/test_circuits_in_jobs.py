@@ -151,12 +151,14 @@ def other_jobs_and_hands_do_not_take_what_a_block_holds(testbed: Testbed, folder
 
 
 def a_killed_worker_holds_nothing(testbed: Testbed, folder: Path) -> None:
-    over, go = folder / "over2", folder / "go"
+    over, go, begins = folder / "over2", folder / "go", folder / "begins"
     holder = {"circuits": ["u1-u3"], "rank": 0, "barrier": False, "dies": 0, "until": str(go)}
     waiting = {"circuits": ["u3-u4"], "rank": 2, "barrier": False, "wait_s": 60, "until": str(over)}
+    waiting["begins"] = str(begins)
     with job(testbed, EVERYWHERE, holder, waiting) as lines:
         lines.until("holds", 1)
         assert "loses u1o1-u3o1" in refused(testbed, "circuits", "set", "u1o1-u2o1")
+        begins.touch()
         go.touch()
         assert lines.until("holds", 2)[1]["holds"] == [["u3o1", "u4o1"]]
         said(testbed, "circuits", "set", "u1o1-u2o1", "u3o1-u4o1")

@@ -1,7 +1,7 @@
 """Ask for circuits as a list of steps says, and print what came of each, a JSON object a line.
 
-A step is {"circuits": [...]}, with the arguments of `during`; `until`: hold them until this file exists;
-`dies`: the rank that is killed within the block; `sum`: sum within the block.
+A step is {"circuits": [...]}, with the arguments of `during`; `begins`: ask when this file exists; `until`: hold them until this file
+exists; `dies`: the rank that is killed within the block; `sum`: sum within the block.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ def main() -> None:
         until, dies, sums = step.pop("until", None), step.pop("dies", None), step.pop("sum", False)
         if rank != only:
             continue
+        begins = step.pop("begins", None)
+        while begins and not Path(begins).exists():
+            time.sleep(0.02)
         report: dict[str, Any] = {"rank": rank}
         try:
             with testbed.circuits.during(*step.pop("circuits"), **step) as light:
