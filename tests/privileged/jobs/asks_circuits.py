@@ -1,7 +1,7 @@
 """Ask for circuits as a list of steps says, and print what came of each, a JSON object a line.
 
-A step is {"circuits": [...]}, with the arguments of `during`; `begins`: ask when this file exists; `until`: hold them until this file
-exists; `dies`: the rank that is killed within the block; `sum`: sum within the block.
+A step is {"circuits": [...]}, with the arguments of `during`; `begins`: ask when this file exists; `until`:
+hold them until this file exists; `dies`: the rank that is killed within the block; `sum`: sum within it.
 """
 
 from __future__ import annotations
