@@ -1,5 +1,8 @@
 """`testbed circuits`: shows, plans and sets the optical switch's circuits, and prints their history. The
 controller's socket answers; changes go through the daemon.
+
+In a worker, `testbed.circuits.during` and `testbed.circuits.ask` ask for circuits for the time of a block
+(docs/library.md).
 """
 
 from __future__ import annotations
@@ -17,6 +20,11 @@ if TYPE_CHECKING:
     from testbed.messages.controller import ReconfigurationEvent
     from testbed.messages.links import CalendarStatus
     from testbed.messages.timetable import TimetableStatus
+    from workloads.circuits import Asked as Asked
+    from workloads.circuits import CircuitsRefusedError as CircuitsRefusedError
+    from workloads.circuits import Light as Light
+    from workloads.circuits import ask as ask
+    from workloads.circuits import during as during
 
 ACTIONS = {
     "list": "show the lit circuits",
@@ -37,6 +45,16 @@ BY_HAND = ("request", "set", "add", "remove", "clear", "reset", "schedule", "uns
 """Through the daemon, which knows which jobs use the circuits."""
 PORTS = ("set", "add", "remove")  # whose words are pairs of optical ports
 _MEANINGS = "; ".join(f"{action}: {meaning}" for action, meaning in ACTIONS.items())
+IN_WORKERS = ("Asked", "CircuitsRefusedError", "Light", "ask", "during")
+
+
+def __getattr__(name: str) -> Any:
+    """Return what a worker uses, which is loaded on first use."""
+    if name in IN_WORKERS:
+        from workloads import circuits
+
+        return getattr(circuits, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def main(argv: list[str]) -> int:

@@ -25,9 +25,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from testbed.wire.calls import Tables
 from testbed.wire.transports import PACKETS
-from workloads import groups, waiting
+from workloads import call_circuits, groups, waiting
 from workloads.collectives import c10d
-from workloads.job_env import JobEnv, Part
+from workloads.job_env import JobEnv, Part, own_settings
 from workloads.meeting import check_size
 from workloads.reducers import InNetwork
 from workloads.sums import Sums, ledger, native
@@ -119,14 +119,22 @@ def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
                 job.board.part()
             if _sums:
                 _sums.stands_beside_another()
-            return _further_group(job, common, exact, members, order, timeout)
+            return _with_circuits(_further_group(job, common, exact, members, order, timeout), members)
         assert _sums is not None
     except BaseException:
         if may_be_first:
             job.board.part()
         raise
     _sums.begin(common, exact, order)
-    return native.IncBackend(common, _sums, order=order)
+    return _with_circuits(native.IncBackend(common, _sums, order=order), members)
+
+
+def _with_circuits(backend: Any, members: _Members) -> Any:
+    """Let the job's policy of circuits see the calls of a group, if the job has one."""
+    circuits = call_circuits.of_worker(own_settings())
+    if circuits is not None and len(members.ranks) > 1:
+        backend.ask_for_circuits(circuits.before_in(members.ranks), circuits.fd)
+    return backend
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

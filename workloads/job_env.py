@@ -351,6 +351,23 @@ def _require_worker(settings: WorkerSettings) -> None:
         )
 
 
+def own_settings(environ: Mapping[str, str] = os.environ) -> WorkerSettings:
+    """Read this worker's settings. Raises NotInJobError, with a line that says what to do, outside a job."""
+    text = environ.get(VARIABLE)
+    if text is None:
+        raise NotInJobError(f"{VARIABLE} is not set: this process was not started by `testbed run`")
+    try:
+        settings = read(WorkerSettings, text)
+        _require_worker(settings)
+    except (KeyError, TypeError, ValueError, OSError) as problem:
+        raise _unreadable(problem) from problem
+    return settings
+
+
+def _unreadable(problem: Exception) -> NotInJobError:
+    return NotInJobError(f"{VARIABLE} does not read: {type(problem).__name__}: {problem}")
+
+
 @functools.cache
 def _through_gate(fd: int) -> SumSettings:
     """Report at the gate that this worker has started, wait for the job's start, and return how the job sums.
@@ -404,12 +421,8 @@ class JobEnv:
         """Read this worker's environment. Raises NotInJobError, with a line that says what to do, outside a
         job.
         """
-        text = environ.get(VARIABLE)
-        if text is None:
-            raise NotInJobError(f"{VARIABLE} is not set: this process was not started by `testbed run`")
+        settings = own_settings(environ)
         try:
-            settings = read(WorkerSettings, text)
-            _require_worker(settings)
             sums = settings.sums if settings.gate is None else _through_gate(settings.gate)
             rank, hosts = settings.rank, settings.hosts
             return cls(
@@ -432,7 +445,7 @@ class JobEnv:
                 master=settings.master,
             )
         except (KeyError, TypeError, ValueError, OSError) as problem:
-            raise NotInJobError(f"{VARIABLE} does not read: {type(problem).__name__}: {problem}") from problem
+            raise _unreadable(problem) from problem
 
     def write_stats(self, stats: Mapping[str, Any]) -> None:
         """Write this worker's statistics for the job's result; a later call replaces all of an earlier one's.

@@ -23,7 +23,7 @@ import torch
 
 from testbed.wire.endpoint import Event
 from testbed.wire.transports import GLOO
-from workloads import crossovers, groups, stragglers
+from workloads import call_circuits, crossovers, groups, stragglers
 from workloads.collectives import floats_of, sum_options
 from workloads.job_env import Board, JobEnv
 from workloads.native import build
@@ -389,6 +389,7 @@ class Sums:
                 "groups": [asdict(row) for row in ledger.rows()],
                 "timeline": self._timeline.summary() if self._timeline and self._sees_all else None,
                 **({"delays": delays.as_statistics()} if (delays := stragglers.summary()) else {}),
+                **({"circuits": counts} if (counts := call_circuits.summary()) else {}),
                 **self.record.summary(),
                 **ledger.counted(counters),
             }

@@ -27,6 +27,7 @@ from testbed.messages.jobs import NetworkUse
 from testbed.messages.status import CircuitUse
 from testbed.messages.timetable import TimetableBegun, TimetableStatus
 from testbed.ocs.circuits import Circuit, checked, circuit, ports_of
+from testbed.ocs.claims import in_words
 from testbed.ocs.routing import at_best
 from testbed.ocs.timetable import Timetable, parse
 from testbed.ocs.using import losing, over_core, used
@@ -41,6 +42,7 @@ _MOST_PAIRS = 8  # named in one note
 _MOST_TRIES = 20  # in each the circuits had changed between reading and setting them
 
 Controller = Callable[..., Any]  # (op, **arguments) -> result
+Claimed = Callable[[], Mapping[int, frozenset[Circuit]]]
 
 
 def answer(
@@ -48,10 +50,12 @@ def answer(
     layouts: Callable[[], Mapping[int, Layout]],
     controller: Controller,
     request: CircuitsRequest,
+    claimed: Claimed = dict,
 ) -> CircuitsMade | TimetableBegun | None:
     """Set the requested circuits, or start or end a timetable (`schedule`, `unschedule`). Return the
     history's event (None if nothing had to change) and the jobs that lost circuits; of a timetable its data.
-    Unless `force` is set, RequestError names the jobs that would lose circuits.
+    Unless `force` is set, RequestError names the jobs that would lose circuits: those that their traffic
+    uses, and those that they asked for (`claimed`).
     """
     action, force = request.action, request.force
     if action not in ACTIONS:
@@ -59,6 +63,11 @@ def answer(
     if not isinstance(force, bool):
         raise RequestError(f"force: {shown(force)}; true or false is accepted")
     if action == "schedule":
+        if (held := claimed()) and not force:
+            jobs = "; ".join(
+                f"job {job} holds {in_words(circuits)}" for job, circuits in sorted(held.items())
+            )
+            raise RequestError(f"circuits schedule: {jobs}; --force takes them")
         return schedule(topology, layouts, controller, request)
     if action == "unschedule":
         unschedule(topology, layouts, controller, request)
@@ -69,6 +78,10 @@ def answer(
         now = frozenset(circuit(*pair) for pair in lit.circuits)
         target = _target(topology, controller, request, now)
         lost = losing(now, target, units, _pairs(layouts()), topology.core_link is not None, lit.down)
+        for job, circuits in claimed().items():
+            if gone := (circuits & now) - target:
+                known, cut = lost.get(job, (frozenset[Circuit](), []))
+                lost[job] = (known | gone, cut)
         if lost and not force:
             raise RequestError(f"circuits {action}: {told(lost)}; --force takes them")
         answer = controller("exchange", circuits=_lists(target), instead_of=_lists(now))

@@ -296,7 +296,8 @@ class Daemon:
         if operation == "circuits":
             layouts = self._jobs.means.holdings.layouts
             wanted = asked(CircuitsRequest, request)
-            return as_json(circuits.answer(self._topology, layouts, self._network.ask, wanted))
+            claimed = self._jobs.means.supply.claimed.by_job
+            return as_json(circuits.answer(self._topology, layouts, self._network.ask, wanted, claimed))
         if operation == "capture":
             asker.check_may_act(self._owner)
 

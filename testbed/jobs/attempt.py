@@ -21,6 +21,7 @@ from testbed.client.caller import Caller
 from testbed.client.runtime import remove_tree
 from testbed.jobs import result
 from testbed.jobs.board import JobBoard
+from testbed.jobs.circuit_desk import CircuitDesk
 from testbed.jobs.environment import master_port, paths_from, worker_environment
 from testbed.jobs.gates import Gates
 from testbed.jobs.groups import Groups
@@ -60,6 +61,7 @@ class Attempt:
     folder: Path
     board: JobBoard
     groups: Groups
+    circuits: CircuitDesk
     gates: Gates | None
     emit: Emit
     started: Callable[[], None]  # called when all processes run
@@ -219,6 +221,7 @@ class Executor:
             options=request.options.for_worker(),
             asked_in=request.cwd,
             groups=attempt.groups.fd(rank),
+            circuits=attempt.circuits.fd(rank),
             stacks=str(stacks),
             master=f"{master}:{master_port(attempt.job)}",
             gate=gate,
@@ -235,12 +238,14 @@ class Executor:
             restarts=request.options.restarts,
             in_checkout=request.python is None,
         )
-        passed = (attempt.board.fd, attempt.groups.fd(rank), *fds, *([] if gate is None else [gate]))
+        ends = (attempt.groups.fd(rank), attempt.circuits.fd(rank), *([] if gate is None else [gate]))
         python = str(request.python or sys.executable)
         argv = (python, "-u", *option, script, *request.arguments)
         log = attempt.logs / f"worker-{rank}{attempt.suffix}.log"
         host = hosts[rank]
-        spec = ProcessSpec(rank, host, f"worker {rank}", host, argv, env, log, passed, cwd=cwd)
+        spec = ProcessSpec(
+            rank, host, f"worker {rank}", host, argv, env, log, (attempt.board.fd, *fds, *ends), cwd=cwd
+        )
         return replace(spec, stats=stats, stacks=stacks)
 
 

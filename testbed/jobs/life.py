@@ -27,6 +27,7 @@ from testbed.errors import ChangedError, RequestError, TestbedError
 from testbed.jobs import result
 from testbed.jobs.attempt import Attempt, Executor, settings_of, traffic_of
 from testbed.jobs.board import JobBoard
+from testbed.jobs.circuit_desk import CircuitDesk
 from testbed.jobs.forest_names import summing_trees
 from testbed.jobs.gates import Gates
 from testbed.jobs.groups import Groups
@@ -369,6 +370,7 @@ class Job:
         has_server = layout.service is not None
         with (
             Groups(len(layout.workers), self._give_group, self._means.supply.take_group_back) as groups,
+            CircuitDesk(self.id, len(layout.workers), self._means.supply.claimed) as circuits,
             JobBoard(len(layout.workers), has_server) as board,
             contextlib.ExitStack() as stack,
         ):
@@ -395,9 +397,10 @@ class Job:
                 folder=folder,
                 board=board,
                 groups=groups,
+                circuits=circuits,
                 gates=gates,
                 emit=self._terms.emit,
-                started=lambda: self._processes_run(groups),
+                started=lambda: self._processes_run(groups, circuits),
                 orders=Orders(
                     self._end_reason(time.monotonic()),
                     self._failure_reason,
@@ -408,7 +411,7 @@ class Job:
             stack.callback(self._set_looks, None)  # before the checks end: their start may be under way
             self._set_looks(looks)
             specs, ending = self._means.executor.attempt(attempt)
-        self.notes += groups.notes()
+        self.notes += [*groups.notes(), *circuits.notes]
         return specs, ending
 
     def _make_looks(self, board: JobBoard) -> Looks:
@@ -444,8 +447,9 @@ class Job:
         except Exception as error:  # a user's own program may raise anything
             self.fail(self.generation, f"look for stragglers: {in_a_line(error)}")
 
-    def _processes_run(self, groups: Groups) -> None:
+    def _processes_run(self, groups: Groups, circuits: CircuitDesk) -> None:
         groups.are_inherited()
+        circuits.are_inherited()
         with self._lock:
             if self._gates is None:
                 self.state = "running"

@@ -12,7 +12,9 @@ from typing import Any, Self
 
 from testbed.aggregation.packets import Packets, ProgramChoice
 from testbed.errors import RequestError
+from testbed.plugins.user_class import is_users
 from testbed.topology.fields import integer, shown
+from testbed.wire import circuit_policies
 from testbed.wire.recovery import Recovery
 from testbed.wire.settings import WorkerOptions
 from testbed.wire.spec import MAX_MTU, MIN_LANES, lanes_for
@@ -81,6 +83,13 @@ def _recovery(raw: Any, key: str, path: str) -> Recovery:
         *first, last = Recovery
         accepted = f"{', '.join(first)} and {last}"
         raise RequestError(f"{path}{key}: {shown(raw)}; {accepted} are accepted") from None
+
+
+def _circuit_policy(raw: Any, key: str, path: str) -> str:
+    if isinstance(raw, str) and (raw in circuit_policies.NAMES or is_users(raw)):
+        return raw
+    names = ", ".join(circuit_policies.NAMES)
+    raise RequestError(f"{path}{key}: {shown(raw)}; {names}, FILE.py:CLASS and MODULE:CLASS are accepted")
 
 
 def _slow_workers(raw: Any, key: str, path: str) -> str:
@@ -187,6 +196,20 @@ class CommonOptions:
             typed=str,
             for_worker=True,
             page="training.md#slow-workers",
+        ),
+    )
+    circuits: str = field(
+        default=circuit_policies.STATIC,
+        metadata=declare(
+            _circuit_policy,
+            "the circuits of the script's collectives: those that are lit (static), asked for when a "
+            "collective starts (on-demand) or when the one before it ends (ahead), or by a class of yours",
+            usual="static",
+            words=circuit_policies.NAMES,
+            page="scheduling.md#circuits-for-a-jobs-collectives",
+            metavar="HOW",
+            typed=str,
+            for_worker=True,
         ),
     )
     module: bool = field(

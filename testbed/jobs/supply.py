@@ -25,6 +25,7 @@ from testbed.aggregation.site import Site, joined_mbps
 from testbed.aggregation.system import Layout, System
 from testbed.errors import RequestError, TestbedError
 from testbed.jobs.attempt import traffic_of
+from testbed.jobs.claimed_circuits import ClaimedCircuits
 from testbed.jobs.held_hosts import Holdings
 from testbed.jobs.placement import check_packets, laid_out
 from testbed.machine.interface import Links
@@ -97,6 +98,7 @@ class Supply:
         self._has_core = topology.core_link is not None
         self._ports, self._planes = topology.ports, topology.planes
         self._is_left = False
+        self.claimed = ClaimedCircuits(topology, controller, holdings.layouts, lambda: self._is_left)
         self._optics = threading.Lock()  # one job at a time requests circuits; acquired before the holdings'
 
     # ------------------------------------------------------------------ shares
@@ -409,13 +411,21 @@ class Supply:
                     "timetable: circuits unschedule"
                 )
             return
-        demands = self._demanded(number, layout, lit)
-        if lit.down:
-            self._planned(layout, demands, lit)  # before anything changes
-        if demands and self._controller("request", demands=demands) is not None:
+        if self._request(number, layout, lit):
             for other in self.across_units():
                 if other != number:
                     self._reroute(other)
+
+    def _request(self, number: int, layout: Layout, lit: LitCircuits) -> bool:
+        """Request circuits for a job, and return whether any changed. Those that running jobs asked for stay,
+        in place of these jobs' usual demands.
+        """
+        if self.claimed.by_job():
+            return self.claimed.request(layout)
+        demands = self._demanded(number, layout, lit)
+        if lit.down:
+            self._planned(layout, demands, lit)  # before anything changes
+        return bool(demands) and self._controller("request", demands=demands) is not None
 
     def _present(self) -> LitCircuits:
         """Return the present circuits. Raises RequestError if a policy decides on them."""

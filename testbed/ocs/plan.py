@@ -66,23 +66,24 @@ def plan_planes(
     planes: Mapping[str, str],
     has_core: bool = False,
     down: Collection[str] = (),
+    held: Collection[Circuit] = (),
 ) -> Plan:
     """Plan as `plan` does, for ports of several planes: assign each demand to a plane, then plan each plane
     by itself. A demand that an existing circuit serves stays on its plane. The others are assigned by the
     number of planes that have ports for them, fewest first, each to the plane with the most ports left of
     both units. A port that is `down` gets no circuit, and its present one serves no demand, but stays unless
-    its other port is needed.
+    its other port is needed. Of parallel circuits, those that are `held` serve demands first.
 
     RequestError when no plane has a port of both units left for a demand.
     """
     if down:
-        return _plan_around(current, list(demands), ports, planes, has_core, down)
+        return _plan_around(current, list(demands), ports, planes, has_core, down, held)
     tables = _tables(ports, planes)
     if len(tables) < 2:
-        return plan(current, demands, ports, has_core)
+        return plan(current, demands, ports, has_core, held)
     parts = [
-        plan(frozenset(c for c in current if planes[c.a] == name), assigned, tables[name], has_core)
-        for name, assigned in _by_plane(current, list(demands), tables, planes).items()
+        plan(frozenset(c for c in current if planes[c.a] == name), assigned, tables[name], has_core, held)
+        for name, assigned in _by_plane(current, list(demands), tables, planes, held).items()
     ]
     target = frozenset(c for part in parts for c in part.target)
     return Plan(target, current - target, target - current)
@@ -95,10 +96,11 @@ def _plan_around(
     planes: Mapping[str, str],
     has_core: bool,
     down: Collection[str],
+    held: Collection[Circuit],
 ) -> Plan:
     alive = carrying(current, down)
     try:
-        target = plan_planes(alive, demands, up(ports, down), planes, has_core).target
+        target = plan_planes(alive, demands, up(ports, down), planes, has_core, held=held).target
     except RequestError as error:
         units = sorted({unit for pair in demands for unit in pair})
         lacking = [port for unit in units for port in ports.get(unit, ()) if port in down]
@@ -129,6 +131,7 @@ def _by_plane(
     demands: list[UnitPair],
     tables: Mapping[str, PortTable],
     planes: Mapping[str, str],
+    held: Collection[Circuit] = (),
 ) -> dict[str, list[UnitPair]]:
     left = {name: {unit: len(names) for unit, names in table.items()} for name, table in tables.items()}
     assigned: dict[str, list[UnitPair]] = {name: [] for name in tables}
@@ -142,7 +145,7 @@ def _by_plane(
         return [name for name in tables if all(left[name].get(unit) for unit in pair)]
 
     wanted = Counter((min(a, b), max(a, b)) for a, b in demands if a != b)
-    for serving in sorted(current):
+    for serving in _held_first(current, held):
         if wanted[serving.units] > 0:
             wanted[serving.units] -= 1
             assign(planes[serving.a], serving.units)
@@ -172,8 +175,16 @@ def _by_plane(
     return assigned
 
 
+def _held_first(circuits: Iterable[Circuit], held: Collection[Circuit]) -> list[Circuit]:
+    return sorted(circuits, key=lambda each: (each not in held, each))
+
+
 def plan(
-    current: frozenset[Circuit], demands: Iterable[UnitPair], ports: PortTable, has_core: bool = False
+    current: frozenset[Circuit],
+    demands: Iterable[UnitPair],
+    ports: PortTable,
+    has_core: bool = False,
+    held: Collection[Circuit] = (),
 ) -> Plan:
     """Plan circuits so that each two units have one for each time that their pair is demanded.
 
@@ -189,7 +200,7 @@ def plan(
     kept: set[Circuit] = set()
     missing: list[UnitPair] = []
     for pair in sorted(wanted):
-        serving = sorted(c for c in current if c.units == pair)[: wanted[pair]]
+        serving = _held_first((c for c in current if c.units == pair), held)[: wanted[pair]]
         kept.update(serving)
         missing += [pair] * (wanted[pair] - len(serving))
 

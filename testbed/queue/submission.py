@@ -20,6 +20,7 @@ from testbed.scheduling.draws import poisson_s, stream
 from testbed.topology.addresses import Dpid
 from testbed.topology.fields import is_number, listed, mapping, shown, text, whole
 from testbed.topology.units import Unit, unit_named
+from testbed.wire.circuit_policies import STATIC
 from testbed.wire.spec import MAX_WORKERS
 
 TOGETHER = "together"
@@ -140,6 +141,11 @@ def _copies(raw: Any, path: str, drawing: Random, is_poisson: bool) -> list[JobS
         raise RequestError(f"{path}.name: {shown(name)}; up to {MAX_NAME} characters are accepted")
     place = _place(data.get("place", TOGETHER), f"{path}.place")
     options = ALL_OPTIONS.parse(data, f"{path}.")
+    if options.circuits != STATIC:
+        raise RequestError(
+            f"{path}.circuits: {shown(options.circuits)}; static is accepted: the queue's policy decides on "
+            f"circuits; by testbed run a job has a policy for its own"
+        )
     slow = options.slow_workers
     made = []
     for copy in range(1, copies + 1):

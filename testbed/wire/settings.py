@@ -93,6 +93,7 @@ class WorkerOptions:
     fine_sums: bool = False
     init_group: bool = False
     stragglers: str | None = None
+    circuits: str = "static"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +122,9 @@ class GateSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """The settings of a worker's process: `TESTBED_JOB`. `stats` and `stacks` are files that it writes; by
-    the descriptor `groups` it asks for groups; `asked_in` is the caller's working folder; `master` is where
-    its workers meet. A message through the descriptor `gate` replaces `sums`.
+    """The settings of a worker's process: `TESTBED_JOB`. `stats` and `stacks` are files that it writes. By
+    the descriptor `groups` it asks for groups, by `circuits` for circuits. `asked_in` is the caller's working
+    folder; `master` is where its workers meet. A message through the descriptor `gate` replaces `sums`.
     """
 
     testbed: str
@@ -137,6 +138,7 @@ class WorkerSettings:
     options: WorkerOptions = WorkerOptions()
     asked_in: str | None = None
     groups: int | None = None
+    circuits: int | None = None
     stacks: str | None = None
     master: str = ""
     gate: int | None = None

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -19,6 +20,7 @@ from testbed.errors import RequestError
 from testbed.jobs import attempt as attempts
 from testbed.jobs.attempt import Attempt, Executor
 from testbed.jobs.board import JobBoard
+from testbed.jobs.circuit_desk import CircuitDesk
 from testbed.jobs.groups import Groups
 from testbed.jobs.processes import Orders
 from testbed.jobs.request import JobRequest
@@ -72,7 +74,11 @@ def run(folder: Path, request: JobRequest, layout: Layout = RING) -> tuple[list[
     executor = Executor("t", hosts, folder, UserFiles(spawn))  # type: ignore[arg-type]
     said: list[str] = []
     count = len(layout.workers)
-    with JobBoard(count, layout.transport == SERVER) as board, Groups(count, refuse, refuse) as groups:
+    with (
+        JobBoard(count, layout.transport == SERVER) as board,
+        Groups(count, refuse, refuse) as groups,
+        CircuitDesk(1, count, mock.Mock()) as circuits,
+    ):
         attempt = Attempt(
             job=1,
             generation=1,
@@ -84,6 +90,7 @@ def run(folder: Path, request: JobRequest, layout: Layout = RING) -> tuple[list[
             folder=folder,
             board=board,
             groups=groups,
+            circuits=circuits,
             gates=None,
             emit=lambda event: said.append(event.output),
             started=lambda: None,

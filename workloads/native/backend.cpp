@@ -16,6 +16,7 @@
 #include <numeric>
 
 #include "after.hpp"
+#include "circuits.hpp"
 #include "line.hpp"
 #include "staging.hpp"
 #include "works.hpp"
@@ -484,16 +485,18 @@ class IncBackend : public Backend {
 	WorkPtr send(Tensors &tensors, int rank, int tag) override
 	{
 		Unlocked unlocked;
+		uint64_t number = circuits_ ? circuits_->begin(CALL_SEND, size_of(tensors), rank) : 0;
 
 		count(size_of(tensors));
-		return coalesced_.kept(gloo_->send(tensors, rank, tag));
+		return coalesced_.kept(told_by_wait(gloo_->send(tensors, rank, tag), number));
 	}
 
 	WorkPtr recv(Tensors &tensors, int rank, int tag) override
 	{
 		Unlocked unlocked;
+		uint64_t number = circuits_ ? circuits_->begin(CALL_RECEIVE, size_of(tensors), rank) : 0;
 
-		return coalesced_.kept(gloo_->recv(tensors, rank, tag));
+		return coalesced_.kept(told_by_wait(gloo_->recv(tensors, rank, tag), number));
 	}
 
 	WorkPtr recvAnysource(Tensors &tensors, int tag) override
@@ -533,6 +536,12 @@ class IncBackend : public Backend {
 	void setTimeout(std::chrono::milliseconds timeout) override { gloo_->setTimeout(timeout); }
 	void enableCollectivesTiming() override { gloo_->enableCollectivesTiming(); }
 	bool supportsSplitting() const override { return gloo_->supportsSplitting(); }
+
+	/* Lets a policy ask for the circuits of each call from now on. */
+	void ask_for_circuits(const py::object &before, int fd)
+	{
+		circuits_ = std::make_shared<CallCircuits>(before, fd);
+	}
 
 	/* A group of some of the workers, whose sums gloo does; null if this worker is not in it. */
 	BackendPtr split(const c10::intrusive_ptr<Store> &store, const std::vector<int> &ranks,
@@ -809,9 +818,11 @@ class IncBackend : public Backend {
 		      Start start)
 	{
 		Unlocked unlocked;
+		uint64_t number = circuits_ ? circuits_->begin(kind_now(), size_bytes) : 0;
 		auto work = c10::make_intrusive<SumWork>(rank_, type, title, result,
 							 watched(size_bytes, kind));
 
+		tell_end(work, number);
 		summed_++;
 		start(work);
 		Course::see_backward(course_);
@@ -841,7 +852,10 @@ class IncBackend : public Backend {
 
 		if (order_)
 			order_->require_same();
+		uint64_t number = circuits_ ? circuits_->begin(kind_now(), size_bytes) : 0;
 		auto work = collective(); /* a call that gloo refuses is not one that others must make */
+
+		tell_end(work, number);
 
 		record(work);
 		count(size_bytes);
@@ -857,6 +871,25 @@ class IncBackend : public Backend {
 			orphans_.push_back(work);
 			throw;
 		}
+	}
+
+	static int64_t kind_now() { return (int64_t)(Said::now().what & ((1 << CALL_OPERATION_SHIFT) - 1)); }
+
+	/* Reports the end of a call's work. */
+	void tell_end(const WorkPtr &work, uint64_t number) const
+	{
+		if (number)
+			work->getFuture()->addCallback(
+				[circuits = circuits_, number](c10::ivalue::Future &) {
+					circuits->end(number);
+				});
+	}
+
+	WorkPtr told_by_wait(WorkPtr work, uint64_t number) const
+	{
+		if (!number)
+			return work;
+		return c10::make_intrusive<PairWork>(rank_, std::move(work), circuits_, number);
 	}
 
 	Watched watched(int64_t size_bytes, int64_t kind)
@@ -888,6 +921,7 @@ class IncBackend : public Backend {
 	std::mutex mutex_;
 	std::vector<WorkPtr> orphans_; /* under way on the script's tensors when calls were found to differ */
 	OrderPtr order_; /* null for a group that torch split off */
+	CallCircuitsPtr circuits_; /* null unless a policy asks for circuits */
 };
 
 } // namespace inc
@@ -1020,6 +1054,7 @@ PYBIND11_MODULE(_backend, module)
 		    py::arg("gloo"), py::arg("sums"), py::arg("tally") = TallyPtr(),
 		    py::arg("order") = OrderPtr());
 	backend.def_property_readonly("options", &IncBackend::getBackendOptions)
+		.def("ask_for_circuits", &IncBackend::ask_for_circuits, py::arg("before"), py::arg("fd"))
 		.def("_set_default_timeout", &IncBackend::setTimeout, py::arg("timeout"),
 		     py::call_guard<py::gil_scoped_release>());
 	module.def("by_gloo_bytes", [] { return by_gloo_bytes.load(); });
