@@ -74,7 +74,6 @@ class FabricNet(FabricView):
         self._template = Template(self.popen_aside)
         self.set_users: Callable[[Mapping[str, int]], None] = _nobody_is_told  # HostsApart.set_users
         self.follow_rates: Callable[[Mapping[str, float]], None] = _nobody_is_told  # of links, in Mb/s
-        self.follow_delays: Callable[[Mapping[str, LinkDelay]], None] = _nobody_is_told  # of links
         self._wires: Wires | None = None
         self._marks: LinkMarks | None = None
         self._faults: LinkFaults | None = None
@@ -166,7 +165,6 @@ class FabricNet(FabricView):
         self._faults = LinkFaults(self._namespaces[WIRES], self._parts.wires, self._wires.make_checksums)
         self._release.callback(self._faults.close)
         self._wires.follow_delay = self._faults.follow_delay
-        self._wires.follow_delays = lambda delays: self.follow_delays(delays)
         self._by_hand = LinksByHand(self._wires, self._parts.wires, self.set_rates)
         self._begin_faults()
         self._spawner = Spawner()
@@ -284,6 +282,13 @@ class FabricNet(FabricView):
         self._wires.set_rates(rates_mbps)
         self._marks.set_rates(rates_mbps)
         self.follow_rates(rates_mbps)
+
+    def follow_delays(self, told: Callable[[Mapping[str, LinkDelay]], None]) -> None:
+        """Call `told` with the delays of links that have one, and at each change with those that changed."""
+        if self._wires is None:
+            raise RequestError("link delays: the fabric is not up")
+        self._wires.follow_delays = told
+        told(self._wires.delays())
 
     @property
     def by_hand(self) -> LinksByHand:

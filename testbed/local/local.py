@@ -94,8 +94,7 @@ class Local:
         if self._topology.has_calendar:
             self._queues = self._stack.enter_context(UnitQueues(self.plane.programs, self._topology))
             self.fabric.follow_rates = self._queues.set_rates
-            self.fabric.follow_delays = self._queues.set_delays
-            self._queues.set_delays(self.fabric.by_hand.delays())
+            self.fabric.follow_delays(self._queues.set_delays)
         # attaching a program to a veth turns GRO on
         for port in switch_ports:
             set_offloads(port.device, gro=False)
