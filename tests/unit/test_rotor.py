@@ -236,7 +236,7 @@ def test_a_timetable_ends_when_no_packet_waits_and_only_its_own_are_counted(
 def test_packets_that_wait_for_ever_end_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "EMPTY_S", -1.0)
     testbed: Any = MadeUpTestbed(10)
-    with pytest.raises(TestbedError, match="^9 packets still wait -1 s after the traffic's end$"):
+    with pytest.raises(TestbedError, match=r"^9 packets still wait -1 s after the traffic's end$"):
         measuring.carried(testbed, {}, [], 1.0, 1.0)
     assert testbed.calls[-1] == "unschedule"
 
