@@ -26,7 +26,7 @@ from reproductions.rotor.throughput import claims as of_throughput
 from reproductions.rotor.throughput.demands import DEMANDS, ROUTINGS, bound, senders, wanted
 from reproductions.rotor.throughput.runs import LIT, RotationReport, RotationRow
 from reproductions.verdicts import AGREES, DIFFERS
-from testbed.errors import RequestError
+from testbed.errors import RequestError, TestbedError
 from testbed.flows.coflow_trace import load as load_trace
 from testbed.flows.generators import TrafficReader
 from testbed.messages.coding import plain
@@ -197,6 +197,48 @@ def test_a_run_that_the_machine_could_have_shaped_is_not_trusted(
     verdict = measuring.verdict(measuring.TrafficRun(result, missed), reached, 5.0)
     assert [reason.name for reason in verdict.reasons] == names
     assert verdict.trustworthy is not bool(names)
+
+
+class MadeUpTestbed:
+    """A testbed whose queues hold packets for so many looks after the traffic, and that notes its calls."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks, self.calls, self.circuits = looks, list[str](), self
+
+    def schedule(self, timetable: Any) -> None:
+        self.calls.append("schedule")
+
+    def unschedule(self) -> None:
+        self.calls.append("unschedule")
+
+    def traffic(self, *_: Any, **__: Any) -> Any:
+        self.calls.append("traffic")
+        return results.traffic()
+
+    def queues(self) -> list[dict[str, int]]:
+        self.calls.append("queues")
+        if "traffic" not in self.calls:
+            return [{"sent": 100, "missed": 5, "waiting": 0}]
+        self.looks -= 1
+        return [{"sent": 200, "missed": 5, "waiting": 0}, {"sent": 100, "missed": 2, "waiting": self.looks}]
+
+
+def test_a_timetable_ends_when_no_packet_waits_and_only_its_own_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(measuring.time, "sleep", lambda _: None)
+    testbed: Any = MadeUpTestbed(3)
+    run = measuring.carried(testbed, {}, [], 1.0, 1.0)
+    assert testbed.calls == ["queues", "schedule", "traffic", *3 * ["queues"], "unschedule"]
+    assert run.missed == pytest.approx(2 / 200)
+
+
+def test_packets_that_wait_for_ever_end_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "EMPTY_S", -1.0)
+    testbed: Any = MadeUpTestbed(10)
+    with pytest.raises(TestbedError, match=r"^9 packets still wait -1 s after the traffic's end$"):
+        measuring.carried(testbed, {}, [], 1.0, 1.0)
+    assert testbed.calls[-1] == "unschedule"
 
 
 # ---- claims, tables, pictures ----
