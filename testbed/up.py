@@ -16,6 +16,7 @@ from testbed.client import environment
 
 if TYPE_CHECKING:
     from testbed.client.caller import Caller
+    from testbed.topology.load import AtUp
     from testbed.topology.model import Topology
 
 TOOLS = {
@@ -40,7 +41,6 @@ def main(argv: list[str]) -> int:
     from testbed.client.screen import Screen
     from testbed.daemon.supervisor import bring_up, bring_up_detached
     from testbed.dataplanes.folders import require
-    from testbed.errors import HostError
     from testbed.topology.catalogue import READY
     from testbed.topology.model import CONTROLLERS
 
@@ -80,20 +80,18 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     runtime = Runtime.of(arguments.name)
     caller = Caller.of_this_process()
-    topology = topology_of_config(arguments.config, caller, arguments.scale)
+    topology = topology_of_config(arguments.config, caller, asked_at_up(arguments.scale))
     if arguments.log_packets:
         topology = replace(topology, bmv2=replace(topology.bmv2, log=True))
     if arguments.controller:
         topology = replace(topology, controller=arguments.controller)
-    if os.geteuid() != 0:
-        raise HostError("needs root, for namespaces, network devices and XDP: run it with sudo")
+    require_root()
     runtime.require_free()  # before the slow checks; the name is claimed later
     check_tools()
     check_mtu(topology.mtu)
+    check_files(topology)
     environment.controller_interpreter(topology.controller)
     check_kernel()
-    topology = at_measured_scale(topology)
-    check_files(topology)
     require(topology)  # last: it may compile a BMv2 program for a minute
     screen = Screen(sys.stderr, sys.stdout) if arguments.json else Screen(sys.stdout)
     if arguments.detach:
@@ -104,18 +102,24 @@ def main(argv: list[str]) -> int:
         screen.close()
 
 
-def topology_of_config(name: str, caller: Caller, scale: str | None = None) -> Topology:
-    """Read a configuration file or call a configuration class, as the caller, and return its topology, with
-    the words of the option `--scale` in place of its scale. `auto` remains to be measured.
+def asked_at_up(scale: str | None = None) -> AtUp:
+    """Return the option `--scale` of a command that brings a testbed up."""
+    from testbed.topology.load import AtUp
+
+    return AtUp(int(scale) if scale is not None and scale.isdecimal() else scale)
+
+
+def topology_of_config(name: str, caller: Caller, at_up: AtUp | None = None) -> Topology:
+    """Read a configuration file or call a configuration class, as the caller, and return its topology. With
+    `at_up` the scale may be `auto`, which is then measured; that needs root.
     """
     from testbed.emulation.user_topo import topology_of
     from testbed.errors import RequestError
     from testbed.jobs.environment import worker_environment
     from testbed.plugins.user_class import is_users
     from testbed.topology.catalogue import find
-    from testbed.topology.load import SHOWN_STDIN, STDIN, AtUp
+    from testbed.topology.load import SHOWN_STDIN, STDIN
 
-    at_up = AtUp(int(scale) if scale is not None and scale.isdecimal() else scale)
     if is_users(name) and not name.endswith((".yaml", ".yml")):
         check_tools()  # Mininet among them
         topology = topology_of(name, caller, worker_environment(os.environ, caller), at_up)
@@ -123,6 +127,7 @@ def topology_of_config(name: str, caller: Caller, scale: str | None = None) -> T
     else:
         with caller.acting():
             topology, folder = find(name, at_up), Path(name).parent.absolute()
+    topology = at_measured_scale(topology)
     if topology.ocs.is_usual:
         return topology
     from testbed.emulation.user_model import settled
@@ -131,6 +136,13 @@ def topology_of_config(name: str, caller: Caller, scale: str | None = None) -> T
         return settled(topology, folder, caller, worker_environment(os.environ, caller))
     except RequestError as error:
         raise RequestError(f"{SHOWN_STDIN if name == str(STDIN) else name}: {error}") from error
+
+
+def require_root() -> None:
+    from testbed.errors import HostError
+
+    if os.geteuid() != 0:
+        raise HostError("needs root, for namespaces, network devices and XDP: run it with sudo")
 
 
 def at_measured_scale(topology: Topology) -> Topology:
@@ -143,6 +155,10 @@ def at_measured_scale(topology: Topology) -> Topology:
 
     if topology.scale != AUTO_SCALE:
         return topology
+    require_root()
+    check_tools()
+    check_mtu(topology.mtu)
+    check_kernel()
     cores = cores_allowed()
     cost, is_new = frame_cost(topology.mtu)
     chosen, choice = with_scale(topology, cost.best_us, cores)
