@@ -19,8 +19,8 @@ from testbed.wire.frame import ETHERNET_BYTES
 
 # The share of all cores that frames may take by their measured cost, which is that of bursts. At the rates of
 # links they come one by one and take longer; and the tolerance of a verdict (telemetry/verdict.py) leaves
-# workers little time to wait for a core. docs/studies/verdict.md, "Scales that machines choose", has runs.
-FRAMES_SHARE = 1 / 16
+# workers little time to wait for a core. docs/studies/verdict.md, "Scales that machines choose", derives it.
+FRAMES_SHARE = 0.037
 SWITCH_LINK_PARTS = 0.5  # of a frame's cost at a host: it passes a link and a switch, but no worker
 BMV2_TIMES = 49  # slower than XDP, at most (docs/studies/performance.md, "Five ways to sum")
 LEAST, MOST = 1, 100_000

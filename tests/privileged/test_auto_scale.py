@@ -72,4 +72,4 @@ def test_an_option_replaces_the_scale_of_a_ready_configuration(monkeypatch: pyte
     cost = frame_costs.FrameCost(4.0, 4.0, 0.0)
     monkeypatch.setattr(frame_costs, "frame_cost", lambda _: (cost, False))
     monkeypatch.setattr(frame_costs, "cores_allowed", lambda: 2.0)
-    assert up.topology_of_config("rack", caller, AtUp("auto")).scale == 430
+    assert up.topology_of_config("rack", caller, AtUp("auto")).scale == 720
