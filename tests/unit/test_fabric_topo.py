@@ -368,9 +368,7 @@ def test_a_class_may_leave_its_scale_to_the_machine(tmp_path: Path, monkeypatch:
     assert topology_of("pair.py:Pair", ME, ENVIRON, AtUp("auto")).scale == AUTO_SCALE
     Path("mine.py").write_text(f"{FILES['pair.py']}    settings = {{'scale': 'auto'}}\n")
     assert topology_of("mine.py:Pair", ME, ENVIRON, AtUp()).scale == AUTO_SCALE
-    with pytest.raises(
-        RequestError, match=r"^--config mine\.py:Pair: scale: auto; only `testbed up`"
-    ):
+    with pytest.raises(RequestError, match=r"^--config mine\.py:Pair: scale: auto; only `testbed up`"):
         topology_of("mine.py:Pair", ME, ENVIRON)
 
 
