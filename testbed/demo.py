@@ -62,14 +62,14 @@ def main(argv: list[str]) -> int:
     from testbed.jobs.placement import parse_place
     from testbed.messages.coding import as_json
     from testbed.report import document
-    from testbed.up import topology_of_config
+    from testbed.up import asked_at_up, topology_of_config
 
     if options.epochs < 1:
         raise RequestError(f"--epochs {options.epochs}: at least 1 is accepted")
     if options.place:
         parse_place(options.place)
     caller = Caller.of_this_process()
-    topology = topology_of_config(options.config, caller)
+    topology = topology_of_config(options.config, caller, asked_at_up())
     if os.geteuid() != 0:
         raise HostError(f"needs root for network namespaces and XDP; run: sudo {environment.typed('demo')}")
     out = options.out.absolute()
@@ -103,7 +103,7 @@ def _train_all(options: argparse.Namespace, topology: Topology, out: Path, calle
     name = f"demo-{os.getpid()}"
     trainings: dict[str, document.Training] = {}
     jobs = jobs_on(topology, options.place)
-    with running(name, options.config):
+    with running(name, options.config, "--scale", str(topology.scale)):  # measured once
         for number, (job, (sync, place)) in enumerate(jobs.items(), 1):
             print(f"\n[{number}/{len(jobs)}] digits with {sync}, workers at {place}", flush=True)
             result, trained = out / f"{job}.run.json", out / f"{job}.training.json"

@@ -39,6 +39,7 @@ from testbed.keys import (
     Text,
     Time,
     Whole,
+    WholeOrWord,
     Word,
     YesNo,
     section_of,
@@ -69,6 +70,8 @@ def accepted(kind: Kind) -> str:
             return f"{noun}, {low:g} to {high:g}"
         case Whole(low, high):
             return f"{low} to {high}"
+        case WholeOrWord(low, high, word):
+            return f"{low} to {high}, or `{word}`"
         case PowerOfTwo(low, high):
             return f"a power of two, {low} to {high}"
         case Word(words):
@@ -179,6 +182,8 @@ def schema_of(kind: Kind) -> dict[str, Any]:
             return {"type": "number", "minimum": low, "maximum": high}
         case Whole(low, high):
             return {"type": "integer", "minimum": low, "maximum": high}
+        case WholeOrWord(low, high, word):
+            return {"anyOf": [{"type": "integer", "minimum": low, "maximum": high}, {"const": word}]}
         case PowerOfTwo(low, high):
             powers = (1 << bit for bit in range(high.bit_length()))
             return {"enum": [power for power in powers if low <= power <= high]}

@@ -47,6 +47,16 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
+class WholeOrWord:
+    """A whole number of a range, or one word. Read as an int: the word as `stands_for`, below the range."""
+
+    low: int
+    high: int
+    word: str
+    stands_for: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Word:
     """One of several words. Read as a str."""
 
@@ -142,7 +152,7 @@ class ShellLine:
 
 
 Plain = (
-    Duration | Quantity | Whole | Word | YesNo | PowerOfTwo | Name | Names | ProgramFiles
+    Duration | Quantity | Whole | WholeOrWord | Word | YesNo | PowerOfTwo | Name | Names | ProgramFiles
     | Time | Percentage | HostName | ShellLine
 )  # fmt: skip
 """The kinds whose value depends on no other key."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from testbed.client import environment
 
 if TYPE_CHECKING:
     from testbed.client.caller import Caller
+    from testbed.topology.load import AtUp
     from testbed.topology.model import Topology
 
 TOOLS = {
@@ -39,7 +41,6 @@ def main(argv: list[str]) -> int:
     from testbed.client.screen import Screen
     from testbed.daemon.supervisor import bring_up, bring_up_detached
     from testbed.dataplanes.folders import require
-    from testbed.errors import HostError
     from testbed.topology.catalogue import READY
     from testbed.topology.model import CONTROLLERS
 
@@ -55,6 +56,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--name", default=DEFAULT_NAME, help="the testbed's name; several names run side by side (default)"
     )
+    does = "use this scale, not the configuration's: a whole number, or auto: measured, so that cores keep up"
+    parser.add_argument("--scale", metavar="N", help=does)
     parser.add_argument("--detach", action="store_true", help="return when it is up, and leave it running")
     does = (
         "let every simple_switch log each packet's processing in the log folder, as `bmv2: {log: true}` does"
@@ -77,13 +80,12 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     runtime = Runtime.of(arguments.name)
     caller = Caller.of_this_process()
-    topology = topology_of_config(arguments.config, caller)
+    topology = topology_of_config(arguments.config, caller, asked_at_up(arguments.scale))
     if arguments.log_packets:
         topology = replace(topology, bmv2=replace(topology.bmv2, log=True))
     if arguments.controller:
         topology = replace(topology, controller=arguments.controller)
-    if os.geteuid() != 0:
-        raise HostError("needs root, for namespaces, network devices and XDP: run it with sudo")
+    require_root()
     runtime.require_free()  # before the slow checks; the name is claimed later
     check_tools()
     check_mtu(topology.mtu)
@@ -100,8 +102,17 @@ def main(argv: list[str]) -> int:
         screen.close()
 
 
-def topology_of_config(name: str, caller: Caller) -> Topology:
-    """Read a configuration file or call a configuration class, as the caller, and return its topology."""
+def asked_at_up(scale: str | None = None) -> AtUp:
+    """Return the option `--scale` of a command that brings a testbed up."""
+    from testbed.topology.load import AtUp
+
+    return AtUp(int(scale) if scale is not None and scale.isdecimal() else scale)
+
+
+def topology_of_config(name: str, caller: Caller, at_up: AtUp | None = None) -> Topology:
+    """Read a configuration file or call a configuration class, as the caller, and return its topology. With
+    `at_up` the scale may be `auto`, which is then measured; that needs root.
+    """
     from testbed.emulation.user_topo import topology_of
     from testbed.errors import RequestError
     from testbed.jobs.environment import worker_environment
@@ -111,10 +122,12 @@ def topology_of_config(name: str, caller: Caller) -> Topology:
 
     if is_users(name) and not name.endswith((".yaml", ".yml")):
         check_tools()  # Mininet among them
-        topology, folder = topology_of(name, caller, worker_environment(os.environ, caller)), None
+        topology = topology_of(name, caller, worker_environment(os.environ, caller), at_up)
+        folder = None
     else:
         with caller.acting():
-            topology, folder = find(name), Path(name).parent.absolute()
+            topology, folder = find(name, at_up), Path(name).parent.absolute()
+    topology = at_measured_scale(topology)
     if topology.ocs.is_usual:
         return topology
     from testbed.emulation.user_model import settled
@@ -123,6 +136,38 @@ def topology_of_config(name: str, caller: Caller) -> Topology:
         return settled(topology, folder, caller, worker_environment(os.environ, caller))
     except RequestError as error:
         raise RequestError(f"{SHOWN_STDIN if name == str(STDIN) else name}: {error}") from error
+
+
+def require_root() -> None:
+    from testbed.errors import HostError
+
+    if os.geteuid() != 0:
+        raise HostError("needs root, for namespaces, network devices and XDP: run it with sudo")
+
+
+def at_measured_scale(topology: Topology) -> Topology:
+    """Return the topology with the scale that this machine's cores keep up with, and print it, if its
+    configuration leaves the scale to the machine; else return it as it is.
+    """
+    from testbed.host_checks.frame_costs import cores_allowed, frame_cost
+    from testbed.topology.auto_scale import in_words, with_scale
+    from testbed.topology.values import AUTO_SCALE
+
+    if topology.scale != AUTO_SCALE:
+        return topology
+    require_root()
+    check_tools()
+    check_mtu(topology.mtu)
+    check_kernel()
+    cores = cores_allowed()
+    cost, is_new = frame_cost(topology.mtu)
+    chosen, choice = with_scale(topology, cost.best_us, cores)
+    when = "now" if is_new else f"on {time.strftime('%Y-%m-%d', time.localtime(cost.measured_s))}"
+    took = f"measured {when}, {cost.best_us:.2g} us each"
+    if cost.was_busy:
+        took += f"; while the machine was busy: half of the trials took over {cost.middle_us:.2g} us"
+    print(f"testbed up: {in_words(choice, cores, took)}", file=sys.stderr, flush=True)
+    return chosen
 
 
 def check_mtu(mtu: int) -> None:

@@ -81,13 +81,16 @@ class Testbed:
         name: str = DEFAULT_NAME,
         controller: str | None = None,
         log_packets: bool = False,
+        scale: int | str | None = None,
     ) -> None:
         """Describe a testbed; `up`, or a `with` block, brings it up. `config` is the name of a ready-made
-        configuration, a YAML file, FILE.py:CLASS, or the content of such a file. Raises RequestError for a
+        configuration, a YAML file, FILE.py:CLASS, or the content of such a file. `scale`, a number or "auto",
+        replaces the configuration's. Raises RequestError for a
         bad name.
         """
         self._runtime = Runtime.of(name)
         self._config, self._controller, self._log_packets = config, controller, log_packets
+        self._scale = scale
         self._pid: int | None = None  # of the main process that this object brought up
         self._connected = False
         self.circuits = CircuitControl(self._runtime)
@@ -110,7 +113,7 @@ class Testbed:
     def up(self) -> Self:
         """Bring the testbed up, and return it. Needs root. Does nothing if it is up."""
         if self._pid is None and not self._connected:
-            self._pid = bring_up(self._config, self.name, self._controller, self._log_packets)
+            self._pid = bring_up(self._config, self.name, self._controller, self._log_packets, self._scale)
         return self
 
     def down(self) -> None:

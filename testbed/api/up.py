@@ -23,7 +23,13 @@ from testbed.interpreters import isolated
 Config = str | Path | Mapping[str, Any]  # a ready-made name, a file, FILE.py:CLASS, or a file's content
 
 
-def bring_up(config: Config, name: str, controller: str | None = None, log_packets: bool = False) -> int:
+def bring_up(
+    config: Config,
+    name: str,
+    controller: str | None = None,
+    log_packets: bool = False,
+    scale: int | str | None = None,
+) -> int:
     """Bring a testbed up through `testbed up`, in its own processes, and return its main process's pid.
     Raises the error that the command failed with; an interrupt meanwhile leaves no testbed behind.
     """
@@ -38,6 +44,7 @@ def bring_up(config: Config, name: str, controller: str | None = None, log_packe
     words += ["--config", str(config) if content is None else str(STDIN)]
     words += [*(["--controller", controller] if controller else [])]
     words += ["--log-packets"] if log_packets else []
+    words += [] if scale is None else [f"--scale={scale}"]
     undo = partial(end, Runtime.of(name), lambda _: None)
     try:
         return int(json.loads(run_command(*words, undo=undo, content=content))["pid"])

@@ -22,15 +22,15 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
-def running(name: str, config: str) -> Iterator[None]:
+def running(name: str, config: str, *more: str) -> Iterator[None]:
     """Run a testbed of this name until the block ends: normally, by an error, Ctrl-C, SIGTERM or SIGHUP. If
-    this process is killed, the testbed ends with it.
+    this process is killed, the testbed ends with it. `more`: further words for `testbed up`.
     """
     began, ended = time.monotonic(), 0
     with handling(ENDING, _interrupt):
         try:
             words = ("up", "--detach", "--ends-with", str(os.getpid()), "--name", name, "--config", config)
-            if code := command(*words):
+            if code := command(*words, *more):
                 raise from_exit_code(code, f"bring up {config}: it failed; its lines are above")
             yield
         finally:

@@ -17,7 +17,7 @@ from testbed.emulation.spawner import Started
 from testbed.errors import RequestError
 from testbed.interpreters import isolated
 from testbed.machine.question import ask
-from testbed.topology.load import parse
+from testbed.topology.load import AtUp, parse
 from testbed.topology.model import Topology
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class TopologyAnswer:
     refused: Any = None
 
 
-def topology_of(name: str, caller: Caller, environ: Mapping[str, str]) -> Topology:
+def topology_of(name: str, caller: Caller, environ: Mapping[str, str], at_up: AtUp | None = None) -> Topology:
     """Return the topology that a user's class describes; `environ` is the process's environment.
     RequestError, in one line, if the class raises, describes none, or takes too long.
     """
@@ -56,7 +56,7 @@ def topology_of(name: str, caller: Caller, environ: Mapping[str, str]) -> Topolo
         answer = answer_of(host, {}, TopologyAnswer, caller, environ)
         if answer.refused is not None:
             raise RequestError(" ".join(str(answer.refused).split()))
-        return parse(answer.configuration, name.rpartition(":")[2])
+        return parse(answer.configuration, name.rpartition(":")[2], at_up=at_up)
     except RequestError as error:
         raise RequestError(f"--config {name}: {error}") from error
 

@@ -145,11 +145,11 @@ def as_data(timetable: Timetable) -> dict[str, Any]:
     return {
         "period_ms": timetable.period_ns / 1e6,
         "guard_ms": timetable.guard_ns / 1e6,
-        "routing": timetable.routing,
         "matchings": [
             {"start_ms": each.start_ns / 1e6, "circuits": [list(c.ports) for c in sorted(each.circuits)]}
             for each in timetable.matchings
         ],
+        "routing": timetable.routing,
     }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import RequestError
-from testbed.topology.load import STDIN, load, parse
+from testbed.topology.load import STDIN, AtUp, load, parse
 from testbed.topology.model import Topology
 
 # P4INC-AOI, section VII-B: two gpu racks of 4 servers, two cpu racks, 40 Gb/s ports, one OXC.
@@ -82,20 +82,20 @@ READY: dict[str, dict[str, Any]] = {
 }
 
 
-def ready(name: str) -> Topology:
+def ready(name: str, at_up: AtUp | None = None) -> Topology:
     """Return a ready-made topology by name. Raises KeyError if there is none."""
-    return parse(READY[name], name)
+    return parse(READY[name], name, at_up=at_up)
 
 
-def find(name_or_file: str) -> Topology:
+def find(name_or_file: str, at_up: AtUp | None = None) -> Topology:
     """Return a ready-made topology, or read one from a file or (`-`) the standard input. Raises RequestError
     if that is none.
     """
     if name_or_file in READY:
-        return ready(name_or_file)
+        return ready(name_or_file, at_up)
     path = Path(name_or_file)
     if path != STDIN and not os.path.exists(path) and path.parent == Path() and not path.suffix:
         raise RequestError(
             f"configuration {name_or_file}: no such file, and the ready ones are {', '.join(READY)}"
         )
-    return load(path)
+    return load(path, at_up)

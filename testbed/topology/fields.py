@@ -57,11 +57,13 @@ def integer(data: Mapping[str, Any], key: str, default: int, *, low: int, high: 
     return whole(data.get(key, default), f"{path}{key}", low, high)
 
 
-def whole(raw: Any, at: str, low: int, high: int) -> int:
-    """Check a whole number from `low` to `high`. Raises RequestError."""
+def whole(raw: Any, at: str, low: int, high: int, else_accepted: str = "") -> int:
+    """Check a whole number from `low` to `high`. Raises RequestError, which names what else the caller
+    accepts.
+    """
     if isinstance(raw, bool) or not isinstance(raw, int) or not low <= raw <= high:
         accepted = f"{low}" if low == high else f"a whole number from {low} to {high}"
-        raise RequestError(f"{at}: {shown(raw)}; {accepted} is accepted")
+        raise RequestError(f"{at}: {shown(raw)}; {accepted}{else_accepted} is accepted")
     return raw
 
 

@@ -5,7 +5,7 @@ testbed.topology.model declares each key; the rules between keys are here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from testbed.topology.load_optical import ocs, optical_ports, plane_names
 from testbed.topology.model import Bmv2Spec, HostSpec, IncSpec, LinkSpec, LinkStart, Topology, UnitSpec
 from testbed.topology.units import Unit
 from testbed.topology.values import (
+    AUTO_SCALE,
     Reading,
     plain_values,
     rate_mbps,
@@ -30,26 +31,43 @@ STDIN, SHOWN_STDIN = Path("-"), "standard input"
 _KEYS = keys_of(Topology)
 
 
-def load(path: Path) -> Topology:
+@dataclass(frozen=True, slots=True)
+class AtUp:
+    """A command that brings the topology up, and so can measure which scale the machine keeps up with.
+    `scale` replaces that of the configuration.
+    """
+
+    scale: int | str | None = None
+
+
+def load(path: Path, at_up: AtUp | None = None) -> Topology:
     """Read a file, or the standard input (STDIN), and the files that it names. Raises RequestError if it is
-    missing, is no YAML, or describes no topology.
+    missing, is no YAML, or describes no topology; and for `scale: auto`, unless a command brings it up.
     """
     if path == STDIN:
         data, name, shown_path = read_yaml_of_stdin(), "stdin", SHOWN_STDIN
     else:
         data, name, shown_path = read_yaml(path), path.stem, str(path)
     try:
-        return parse(data, name, path.parent)
+        return parse(data, name, path.parent, at_up)
     except RequestError as error:
         raise RequestError(f"{shown_path}: {error}") from error
 
 
-def parse(data: Any, name: str, folder: Path | None = None) -> Topology:
+def parse(data: Any, name: str, folder: Path | None = None, at_up: AtUp | None = None) -> Topology:
     """Make a topology from parsed YAML, with the files that it names in `folder`; None: it may name none.
-    Raises RequestError for the first fault.
+    Raises RequestError for the first fault. Only for a command that brings it up its scale may be
+    AUTO_SCALE, which that command replaces (testbed.topology.auto_scale) before it uses the topology.
     """
     top = mapping(data, "configuration", names_of(Topology))
+    if at_up is not None and at_up.scale is not None:
+        top = {**top, "scale": at_up.scale}
     reading = Reading(folder, _value("scale", top, Reading()))
+    if reading.scale == AUTO_SCALE and at_up is None:
+        raise RequestError(
+            "scale: auto; only `testbed up` measures it; a whole number is accepted here, such as the one "
+            "that `testbed up` printed"
+        )
     packets = _value("queues", top, reading)
     planes = plane_names(top)
     ports = top.get("optical_ports", _KEYS["usual_ports"].default)

@@ -29,6 +29,7 @@ from testbed.keys import (
     ShellLine,
     Time,
     Whole,
+    WholeOrWord,
     Word,
     YesNo,
     key,
@@ -41,6 +42,7 @@ from testbed.topology.dataplanes import DATA_PLANES, ENGINES, DataPlane
 from testbed.topology.optical import USUAL_KEYS, OcsSpec
 from testbed.topology.places import Host
 from testbed.topology.units import Unit, checked_unit
+from testbed.topology.values import AUTO_SCALE
 from testbed.wire.spec import MAX_MTU, ONE_BUFFER_MTU
 
 UNIT_KINDS = ("gpu", "cpu", "optimizer")
@@ -398,8 +400,9 @@ class Topology:
     scale: int = field(
         default=1,
         metadata=key(
-            Whole(1, 100_000),
-            "the declared rates of links are divided by this number: with 200, 40 Gb/s become 200 Mb/s",
+            WholeOrWord(1, 100_000, "auto", AUTO_SCALE),
+            "the declared rates of links are divided by this number: with 200, 40 Gb/s become 200 Mb/s; with "
+            "`auto`, `testbed up` measures which number these cores keep up with ([scale](#scale-auto))",
             default=200,
         ),
     )

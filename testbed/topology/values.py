@@ -27,6 +27,7 @@ from testbed.keys import (
     ShellLine,
     Time,
     Whole,
+    WholeOrWord,
     Word,
     YesNo,
     keys_of,
@@ -37,6 +38,7 @@ from testbed.topology.fields import MOST_NAME, is_number, listed, mapping, read_
 
 MIN_MBPS, MAX_MBPS = 1.0, 20000.0
 UNSHAPED = "unshaped"
+AUTO_SCALE = 0  # a scale that the machine's speed decides, until `testbed up` has measured it
 MOST_COMMAND = 4096  # characters
 HOST_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 MOST_VALUES = 10_000
@@ -103,6 +105,10 @@ def read_value(parameter: Parameter, data: Mapping[str, Any], path: str, reading
             return float(raw)
         case Whole(low, high):
             return whole(raw, at, low, high)
+        case WholeOrWord(low, high, word, stands_for):
+            if raw == word:
+                return stands_for
+            return whole(raw, at, low, high, f" or the word {word}")
         case PowerOfTwo(low, high):
             if not isinstance(raw, int) or raw.bit_count() != 1 or not low <= raw <= high:
                 raise RequestError(f"{at}: {shown(raw)}; a power of two from {low} to {high} is accepted")
@@ -177,6 +183,8 @@ def value_said(value: Any, kind: Kind | None = None) -> Any:
     """Return a value, of a key of this kind or of an optical model's parameter, in a file's words."""
     if isinstance(kind, Rate):
         return rate_said(value)
+    if isinstance(kind, WholeOrWord) and value == kind.stands_for:
+        return kind.word
     if isinstance(kind, Names):  # an empty list differs from no list
         return None if value is None else list(value)
     if isinstance(kind, Time):
@@ -201,12 +209,14 @@ def _name(raw: Any, at: str) -> str:
 
 
 def rate_mbps(raw: Any, at: str, scale: int) -> float | None:
-    """Check a declared rate; None: unshaped."""
+    """Check a declared rate; None: unshaped. With AUTO_SCALE, testbed.topology.auto_scale checks whether it
+    can be emulated.
+    """
     if raw == UNSHAPED:
         return None
     if not is_number(raw) or raw <= 0:
         raise RequestError(f"{at}: {shown(raw)}; a rate in Mb/s or the word unshaped is accepted")
-    if not MIN_MBPS <= raw / scale <= MAX_MBPS:
+    if scale != AUTO_SCALE and not MIN_MBPS <= raw / scale <= MAX_MBPS:
         raise RequestError(
             f"{at}: {shown(raw)} at scale {scale} is {raw / scale:g} Mb/s; from {MIN_MBPS:g} to "
             f"{MAX_MBPS:g} Mb/s can be emulated"

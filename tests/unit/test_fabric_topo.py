@@ -25,8 +25,9 @@ from testbed.emulation.topo import FabricTopo
 from testbed.emulation.user_topo import topology_of
 from testbed.errors import HostError, RequestError
 from testbed.topology.catalogue import READY, ready
-from testbed.topology.load import parse
+from testbed.topology.load import AtUp, parse
 from testbed.topology.model import HostSpec, LinkSpec, LinkStart, Topology
+from testbed.topology.values import AUTO_SCALE
 from testbed.topology.yaml_form import words
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "mininet.md"
@@ -358,6 +359,17 @@ def test_the_page_s_two_ways_are_one_topology(tmp_path: Path, monkeypatch: pytes
     assert (pair.host_link, pair.optical_link) == (same.host_link, same.optical_link)
     racks = topology_of("racks.py:racks", ME, ENVIRON)
     assert (racks.name, len(racks.units), racks.scale) == ("racks", 8, 400)
+
+
+def test_a_class_may_leave_its_scale_to_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES.items():
+        Path(name).write_text(text)
+    assert topology_of("pair.py:Pair", ME, ENVIRON, AtUp("auto")).scale == AUTO_SCALE
+    Path("mine.py").write_text(f"{FILES['pair.py']}    settings = {{'scale': 'auto'}}\n")
+    assert topology_of("mine.py:Pair", ME, ENVIRON, AtUp()).scale == AUTO_SCALE
+    with pytest.raises(RequestError, match=r"^--config mine\.py:Pair: scale: auto; only `testbed up`"):
+        topology_of("mine.py:Pair", ME, ENVIRON)
 
 
 @pytest.mark.parametrize(

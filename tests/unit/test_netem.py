@@ -91,6 +91,7 @@ def wires(kernel: Kernel) -> Wires:
     made._wires_route, made._counting, made._stage = kernel, threading.Lock(), None
     made._checked, made._namespaces = {}, {"wires": 3}
     made._checking, made.follow_delay = threading.Lock(), lambda *_: None
+    made.follow_delays = lambda _: None
     return cast(Wires, made)
 
 

@@ -128,6 +128,13 @@ def test_keys_of_the_configuration_are_named(store: Store) -> None:
     assert differing(first, second) == {"configuration units[1].optical_ports": ("2", "4")}
 
 
+def test_scales_that_machines_chose_are_compared(store: Store) -> None:
+    first, second = runs(store, 1.0), runs(store, 1.0)
+    for made, scale in ((first, 680), (second, 340)):
+        (made.folder / CONFIGURATION).write_text(json.dumps({"scale": scale, "units": []}))
+    assert differing(first, second) == {"configuration scale": ("680", "340")}
+
+
 def test_scripts_are_compared_by_their_content(store: Store, tmp_path: Path) -> None:
     script = tmp_path / "x.py"
     script.write_text("a = 1\nb = 2\n")

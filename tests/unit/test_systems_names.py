@@ -53,6 +53,7 @@ OTHERS = {
     ("workloads/jobs/digits.py", "inc"): "the backend's name, by which torch finds it",
     ("workloads/jobs/timed_digits.py", "inc"): "the backend's name, by which torch finds it",
     ("workloads/jobs/layers.py", "inc"): "the backend's name, by which torch finds it",
+    ("workloads/jobs/stages.py", "inc"): "the backend's name, by which torch finds it",
     ("workloads/jobs/vectors.py", "inc"): "the backend's name, by which torch finds it",
 }
 
