@@ -22,6 +22,7 @@ from testbed.ocs.timetable import Kept, Matching, Timetable
 from testbed.topology.addresses import OXC_DPID, Dpid
 from testbed.topology.load import parse
 from testbed.topology.model import Topology
+from testbed.wire.places import Frames
 from tests.unit.model_maps import Killed, ModelMaps
 from tests.unit.model_switches import ModelPlane, ModelSwitch, with_change
 from tests.unit.test_controller import connected
@@ -41,7 +42,7 @@ def maps(monkeypatch: pytest.MonkeyPatch) -> ModelMaps:
 def keep(maps: ModelMaps, peers: tuple[Mapping[int, int], ...], start_ns: int = 9) -> None:
     """Have a timetable kept by a plane that was just opened."""
     by_matching = [{U1: {("10.0.2.0", 24): ((f"port{min(met, default=1)}",), "")}} for met in peers]
-    maps.plane(4).keep(TABLE, peers, by_matching, lambda: start_ns)
+    maps.plane(4).keep(TABLE, peers, {Frames.OWN: by_matching}, lambda: start_ns)
 
 
 def of_timetables(maps: ModelMaps) -> tuple[int, int]:
@@ -209,7 +210,7 @@ def test_what_is_left_of_an_end_half_way_is_in_no_later_timetable(based: ModelMa
 def test_the_start_is_taken_once_all_is_written(based: ModelMaps) -> None:
     seen = []
     plane = based.plane(4)
-    plane.keep(TABLE, FIRST, [{}, {}], lambda: seen.append(of_timetables(based)[0]) or 9)  # type: ignore[func-returns-value]
+    plane.keep(TABLE, FIRST, {Frames.OWN: [{}, {}]}, lambda: seen.append(of_timetables(based)[0]) or 9)  # type: ignore[func-returns-value]
     assert (seen, plane.kept_from_ns()) == ([6], 9)
 
 

@@ -46,6 +46,8 @@ OTHERS = {
     ("testbed/wire/places.py", "ring"): "the ring in memory into which results are written",
     ("testbed/dataplanes/xdp/hosts.py", "ring"): "the ring in memory into which results are written",
     ("testbed/emulation/net.py", "switches"): "the word for what is being made, in the progress of `up`",
+    ("testbed/host_checks/kernel.py", "latency"): "the parameter of a token bucket",
+    ("testbed/ocs/routing.py", "rotor"): "the network that a routing is of",
     ("testbed/webpage/fabric_picture.py", "switches"): "what a trace of the page's picture shows",
     ("testbed/systems/job_options.py", "trio"): "the class of all options has those of its program",
     ("workloads/autoload.py", "inc"): "the backend's name, by which torch finds it",
