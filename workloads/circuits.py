@@ -181,7 +181,9 @@ class CircuitClient:
     def release(self, key: str) -> None:
         """Give back what was asked for under a key."""
         with self._lock, contextlib.suppress(CircuitsRefusedError):  # the testbed ended, and all with it
-            self._waiting.pop(key, None)
+            answer = self._waiting.pop(key, None)
+            if answer is not None and not answer.done():
+                answer.set_result(CircuitAnswer(key=key, why="they were given back unanswered"))
             self._send(CircuitAsk(key=key, release=True))
 
     def _send(self, message: CircuitAsk) -> None:
@@ -198,13 +200,12 @@ class CircuitClient:
                 continue
             with self._lock:
                 waiting = self._waiting.get(answer.key)
-            if waiting and not waiting.done():
-                waiting.set_result(answer)
+                if waiting and not waiting.done():
+                    waiting.set_result(answer)
         with self._lock:
-            waiting_still = list(self._waiting.items())
-        for key, future in waiting_still:
-            if not future.done():
-                future.set_result(CircuitAnswer(key=key, why="the testbed ended before it answered"))
+            for key, future in self._waiting.items():
+                if not future.done():
+                    future.set_result(CircuitAnswer(key=key, why="the testbed ended before it answered"))
 
     def _next(self) -> bytes:
         try:

@@ -219,7 +219,8 @@ class Daemon:
         while not self._end.is_set() and not self._network.ending.is_set():
             try:
                 seen = rpc.call(self._network.controller_socket, "turned", other_than=turns)
-            except TestbedError:  # not running: it will be restarted
+            except TestbedError:  # not running: it will be restarted, and counts from 0 again
+                turns = turns if turns == -1 else -2
                 self._network.ending.wait(_TICK_S)
                 continue
             if seen != turns and turns != -1:

@@ -26,10 +26,11 @@ from testbed.wire.settings import read, written
 
 MEMBERS_S = 600.0  # from a request's first member to its last
 REJOIN_S = 0.1  # after the last block, in which a next one may begin
+REJOIN_AGAIN_S = 1.0
 MOST_OPEN = 64  # requests of a worker at once
 MOST_KEPT = 1024  # requests of a job, of which some members may still ask
-_MESSAGE_BYTES = 1 << 14
-_MOST_KEY = 200  # characters
+_MESSAGE_BYTES = 1 << 16
+_MOST_KEY = 1 << 13  # characters
 _LOOK_S = 5.0
 _END_S = 2.0  # how long the end of a job waits for this thread
 
@@ -216,21 +217,38 @@ class CircuitDesk:
             return
         if members <= opened.left | self._gone and self._open.get(key) is opened:
             del self._open[key]
-            if not self._open and self._timer is None and not self._has_ended and self._circuits.may_cut_off:
-                self._timer = threading.Timer(REJOIN_S, self._rejoin)
-                self._timer.daemon = True
-                self._timer.start()
+        if self._circuits.may_cut_off and not self._holds_any():
+            self._rejoin_after(REJOIN_S)
+
+    def _holds_any(self) -> bool:
+        """Return whether circuits are being set for the job, or some worker is within a block."""
+        return any(
+            each.is_under_way or (each.is_answered and each.refused is None and each.asked - each.left)
+            for each in self._open.values()
+        )
+
+    def _rejoin_after(self, wait_s: float) -> None:
+        if self._timer is None and not self._has_ended:
+            self._timer = threading.Timer(wait_s, self._rejoin)
+            self._timer.daemon = True
+            self._timer.start()
 
     def _rejoin(self) -> None:
-        """Set circuits between the job's units again, if its last block left some without a way."""
+        """Set circuits between the job's units again, if its last block left some without a way. If others
+        hold what it needs, try again later.
+        """
         with self._lock:
             self._timer = None
-            if self._has_ended or self._open:
+            if self._has_ended or self._holds_any():
                 return
         try:
             self._circuits.rejoin(self._job)
         except TestbedError as error:
-            self.notes.append(f"circuits between the job's units after its last block: {error}")
+            note = f"circuits between the job's units after its last block: {error}"
+            if note not in self.notes:
+                self.notes.append(note)
+            with self._lock:
+                self._rejoin_after(REJOIN_AGAIN_S)
 
     def _refuse_overdue(self) -> None:
         """Refuse the requests that some member has not made for MEMBERS_S."""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from testbed.aggregation.admission import Places
 from testbed.aggregation.counts import ProgramCounts
-from testbed.aggregation.forest import joined_by
+from testbed.aggregation.forest import Forest, joined_by
 from testbed.aggregation.grants import Admission, Group
 from testbed.aggregation.packets import AS_USUAL, Packets
 from testbed.aggregation.program import Clock, Findings
@@ -145,6 +145,9 @@ class Supply:
             group_layout = laid_out(find(layout.system), workers, site, self._engines)
             if group_layout.forest is None or not group_layout.hosts() <= layout.hosts():
                 raise RequestError(f"{layout.system} needs more hosts for them than the job has")
+            lit = decode(LitCircuits, self._controller("circuits"), "circuits")
+            if lit.timetable and (why := hindrance(group_layout, lit.timetable, self._topology, lit.down)):
+                raise RequestError(f"a timetable runs: {why}")
             way = ways(group_layout.forest, self._controller)
             generation = self._holdings.generation()
             return self._places.admit_group(number, generation, group_layout.forest, group, way)
@@ -455,7 +458,7 @@ class Supply:
         if lit.down:
             joined = joined_by_circuits(target, self._topology, lit.down)
             are = f"{', '.join(sorted(lit.down))} {'is' if len(lit.down) == 1 else 'are'} down"
-            if why := _apart(layout, joined, f"{are}: no way is left between"):
+            if why := _apart(layout.demands, joined, f"{are}: no way is left between"):
                 raise RequestError(f"{why}; units with a way between them are accepted")
         return carrying((circuit(*pair) for pair in target), lit.down)
 
@@ -487,14 +490,23 @@ def hindrance(
     if not topology.has_calendar:
         return "packets wait for no slot here (ocs.calendar_packets, mtu)"
     table = timetable if isinstance(timetable, Timetable) else parse(plain(timetable), None)
-    if layout.forest is not None:
-        if topology.core_link is not None:
-            return "places in several units sum it, and over a core results wait for no slot"
-        table = replace(table, routing="direct")
-    units = [unit.index for unit in topology.units]
-    joined = at_best(units, table, topology.core_link is not None, down).reached()
-    has = "joins" if layout.forest is None else "has a direct circuit, as results need it, between"
-    return _apart(layout, joined, f"no matching {has}")
+    units, has_core = [unit.index for unit in topology.units], topology.core_link is not None
+    if layout.forest is not None and has_core:
+        return "places in several units sum it, and over a core results wait for no slot"
+    joined = at_best(units, table, has_core, down).reached()
+    if layout.forest is None:
+        return _apart(layout.demands, joined, "no matching joins")
+    direct = at_best(units, replace(table, routing="direct", hops=()), has_core, down).reached()
+    return _apart(layout.demands, joined, "no matching joins") or _apart(
+        _of_results(layout.forest), direct, "no matching has a direct circuit, as results need it, between"
+    )
+
+
+def _of_results(forest: Forest) -> list[UnitPair]:
+    """Return the pairs of units between which results go from a tree's top to workers by themselves."""
+    workers = {unit for unit, _ in forest.workers}
+    tops = {tree.top.place.unit for tree in forest.trees if not tree.relayed}
+    return sorted((top, unit) for top in tops for unit in workers - {top})
 
 
 def joined_by_circuits(
@@ -514,11 +526,11 @@ def stranded(
 ) -> str | None:
     """Say which units of a job have no way to each other once a timetable ends; None if all have."""
     joined = joined_by_circuits(circuits, topology, down)
-    return _apart(layout, joined, "the circuits of before do not join")
+    return _apart(layout.demands, joined, "the circuits of before do not join")
 
 
-def _apart(layout: Layout, joined: Collection[UnitPair], what: str) -> str | None:
-    for a, b in layout.demands:
+def _apart(pairs: Iterable[UnitPair], joined: Collection[UnitPair], what: str) -> str | None:
+    for a, b in pairs:
         if (a, b) not in joined:
             names = f"{addresses.unit_name(a)} and {addresses.unit_name(b)}"
             return f"{what} {names}, between which the job sends"

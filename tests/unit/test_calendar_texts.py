@@ -63,8 +63,8 @@ def test_status_adds_the_queues_up() -> None:
 
 
 def across(*demands: tuple[Unit, Unit], sums: bool = False) -> Layout:
-    workers = ((U1, 1), (U2, 1))
-    forest = p4inc(workers, (U3, 1)) if sums else None
+    workers = tuple((unit, 1) for unit in demands[0]) if sums else ((U1, 1), (U2, 1))
+    forest = p4inc(workers) if sums else None
     return Layout("inc" if sums else "ring", workers, GLOO, forest=forest, demands=demands)
 
 
@@ -104,8 +104,7 @@ def test_a_timetable_that_hinders_a_running_job_wants_force() -> None:
     request = CircuitsRequest(action="schedule", schedule=described)
     with pytest.raises(
         RequestError,
-        match=r"^circuits schedule: job 3: no matching has a direct circuit, as results need it, between u1 "
-        "and u3, between which the job sends; "
+        match=r"^circuits schedule: job 3: no matching joins u1 and u3, between which the job sends; "
         "job 4: no matching joins u2 and u3, between which the job sends; --force starts it$",
     ):
         circuits.answer(TOPOLOGY, lambda: jobs, controller, request)
