@@ -22,7 +22,6 @@ from testbed.wire.frame import ETHERNET_BYTES
 # workers little time to wait for a core. docs/studies/verdict.md, "Scales that machines choose", derives it.
 FRAMES_SHARE = 0.037
 SWITCH_LINK_PARTS = 0.5  # of a frame's cost at a host: it passes a link and a switch, but no worker
-BMV2_TIMES = 49  # slower than XDP, at most (docs/studies/performance.md, "Five ways to sum")
 LEAST, MOST = 1, 100_000
 
 
@@ -98,10 +97,9 @@ def two_digits_up(value: float) -> int:
 def _weighted_mbps(topology: Topology, unit: UnitSpec) -> float:
     """Sum the declared rates of a unit's links, each as often as its frames cost what a host's do in XDP."""
     hosts = _hosts_mbps(topology, unit)
-    times = BMV2_TIMES if unit.engine == "bmv2" else 1
     sent = sum(hosts)
     crossing = sum(min(sum(links), sent) for links in (_pod_mbps(topology, unit), _ways_mbps(topology, unit)))
-    return times * (sent + SWITCH_LINK_PARTS * crossing)
+    return unit.data_plane.frame_times * (sent + SWITCH_LINK_PARTS * crossing)
 
 
 def _hosts_mbps(topology: Topology, unit: UnitSpec) -> list[float]:

@@ -23,6 +23,9 @@ class DataPlane:
     passes_copies: bool  # whether its ToR forwards results that a host sends to another host's address
     answers: bool  # whether its ToR answers questions (wire/recovery.py)
     is_bridge: bool  # the ToR is a bridge of Open vSwitch, with OpenFlow, and has XDP programs at its ports
+    # what a frame costs its ToR at most, in what it costs one of xdp (docs/studies/performance.md, "Five ways
+    # to sum")
+    frame_times: float = 1.0
 
     def has_room_for(self, lanes: int) -> bool:
         """Return whether its ToR can make a sum of that many lanes from a push without any. No program can
@@ -53,6 +56,7 @@ DATA_PLANES = {
             passes_copies=False,
             answers=False,
             is_bridge=False,
+            frame_times=49.0,
         ),
         DataPlane(
             "none",

@@ -36,6 +36,7 @@ policy: inc-fcfs
 slot_s: 0.1
 jobs: [{{name: a, script: {LONG}, arguments: ["0.1"], iterations: 1, megabytes: 0.1, workers: 2}}]
 """
+FLOWS = "[{kind: constant, from: u1h1, to: u1h2, rate_mbps: 1}]"
 STEPS = "[{at: 0, do: link list}]"
 TURNS = "{period_ms: 50, matchings: [{start_ms: 0, circuits: [[u1o1, u2o1]]}, {start_ms: 25, circuits: []}]}"
 
@@ -62,6 +63,7 @@ ASKED: list[tuple[str, ...]] = [
     ("fault", "list", "--json"),
     ("fault", "clear", "--json"),
     ("script", "--json", "-", "FOLDER/steps.yaml"),
+    ("traffic", "FOLDER/flows.yaml", "--seconds", "0.2", "--json"),
     ("capture", "u1h1", "--seconds", "0.1", "--output", "FOLDER/u1h1.pcap", "--json"),
 ]
 # The fixture brings it up, and ends it, with --json.
@@ -100,6 +102,7 @@ def brought() -> Iterator[Brought]:
             ("jobs.yaml", JOBS),
             ("steps.yaml", STEPS),
             ("turns.yaml", TURNS),
+            ("flows.yaml", FLOWS),
         ):
             (folder / name).write_text(text)
         testbed = Brought(fresh_name(), folder, [])

@@ -12,7 +12,7 @@ from testbed.dataplanes.xdp.plane import PINNED_MAPS, PinnedMaps, PinnedPlane, s
 from testbed.dataplanes.xdp.program import Programs
 from testbed.ocs.timetable import Timetable
 from testbed.reference_model.output_ports import Emission, To
-from testbed.wire.places import Port
+from testbed.wire.places import Frames, Port
 from tests.privileged.observed import Observed
 from tests.privileged.xdp_aggregator import departures
 
@@ -38,7 +38,7 @@ class XdpOptics:
         self._plane.turn(peers, dark_at_ns, lit_at_ns)
 
     def keep(self, table: Timetable, peers: Sequence[Mapping[int, int]], start_ns: int) -> None:
-        self._plane.keep(table, peers, [{} for _ in peers], lambda: start_ns)
+        self._plane.keep(table, peers, {Frames.OWN: [{} for _ in peers]}, lambda: start_ns)
 
     def leave(self) -> None:
         self._plane.leave()

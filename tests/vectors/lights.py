@@ -231,6 +231,20 @@ def matchings_take_turns_by_the_clock(s: Scene) -> None:
 
 
 @entry
+def a_circuit_that_stays_is_dark_at_the_timetables_begin_alone(s: Scene) -> None:
+    s.keep((0, 300), 1000, 10, [(1, 5), (2, 6)], [(1, 5), (2, 7)], at=S)
+    s.sees(1, S + 9, "dark")
+    s.sees(1, S + 10, "lit", 5)
+    for changed in (S + 300, S + 1000):
+        s.sees(1, changed, "lit", 5)
+        s.sees(5, changed + 9, "lit", 1)
+        s.sees(2, changed + 9, "dark")
+        s.sees(3, changed + 9, "dark")
+    s.sees(2, S + 310, "lit", 7)
+    s.sees(3, S + 310, "unlit")
+
+
+@entry
 def a_matching_without_a_guard_loses_nothing(s: Scene) -> None:
     s.keep((0, 1), 3, 0, [(1, 2)], [(1, 3)], at=10)
     for now, peer in ((10, 2), (11, 3), (12, 3), (13, 2), (14, 3)):
