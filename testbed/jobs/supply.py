@@ -207,8 +207,8 @@ class Supply:
     ) -> Forecast:
         """Compute the bound of an all-reduce by a job with this layout, over the circuits that it would have:
         for a policy's job those that it demands, without other jobs, by turns where ports do not suffice for
-        all at once. Holds nothing. Raises NoRoomError if
-        places have no room for it now, RequestError if it cannot have circuits.
+        all at once. Holds nothing. Raises NoRoomError if places have no room for it now, RequestError if it
+        cannot have circuits.
         """
         if layout.forest is not None:
             completed = replace(packets, usual=layout.usual_options)

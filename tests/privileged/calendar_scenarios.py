@@ -151,15 +151,19 @@ def rotation(matchings: Sequence[Any], routing: str, guard_ms: float = 0.5) -> d
 
 def permutation(network: Network) -> dict[str, Any]:
     """Send from each of eight units to one other, more than the circuits between the two carry."""
-    found = {}
+    by_routing = {}
     for routing in ("direct", "vlb"):
         with _scheduled(network, rotation(round_robin(8), routing)):
             flows = [Flow(network, unit, unit % 8 + 1) for unit in range(1, 9)]
             for flow in flows:
                 flow.send(4000, 0.5)
             came = [flow.came()["numbers"] for flow in flows]
-            found[routing] = {"came": [len(each) for each in came], "again": _again(came), **_seen(network)}
-    return found
+            by_routing[routing] = {
+                "came": [len(each) for each in came],
+                "again": _again(came),
+                **_seen(network),
+            }
+    return by_routing
 
 
 def _again(came: Sequence[Sequence[int]]) -> int:
@@ -168,14 +172,14 @@ def _again(came: Sequence[Sequence[int]]) -> int:
 
 def soonest(network: Network) -> dict[str, Any]:
     """Return how long frames are under way on average, in ms, between units that meet once in seven slots."""
-    found = {}
+    by_routing = {}
     for routing in ("direct", "hoho"):
         with _scheduled(network, rotation(round_robin(8), routing)):
             flow = Flow(network, 1, 5)
             flow.send(500, 3.1)
             came = flow.came()
-            found[routing] = {"came": came["numbers"], "mean_ms": mean(came["ms"]), **_seen(network)}
-    return found
+            by_routing[routing] = {"came": came["numbers"], "mean_ms": mean(came["ms"]), **_seen(network)}
+    return by_routing
 
 
 def ring(units: int) -> str:
